@@ -3,6 +3,8 @@
 //! preflight. Requests are written byte by byte, as HTTP clients set some of these headers
 //! themselves.
 
+mod cluster;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;

@@ -64,7 +64,8 @@ fn describe(foreign: &ForeignSite) -> (StatusCode, String) {
             (StatusCode::FORBIDDEN, text)
         }
         ForeignSite::Unnamed => {
-            let text = "A browser sent this request without the site of its page; use a program such as curl.";
+            let text =
+                "A browser sent this request without the site of its page; use a program such as curl.";
             (StatusCode::FORBIDDEN, text.to_owned())
         }
     }

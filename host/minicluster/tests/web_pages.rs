@@ -21,7 +21,8 @@ const JSON: &str = "Content-Type: application/json";
 const FORM: &str = "Content-Type: application/x-www-form-urlencoded";
 const TEXT: &str = "Content-Type: text/plain;charset=UTF-8";
 /// The headers of a page whose host name leads to this machine, and of a page of another site.
-const REBOUND: &str = "Host: evil.example:5050\r\nOrigin: http://evil.example:5050\r\nSec-Fetch-Site: same-origin";
+const REBOUND: &str =
+    "Host: evil.example:5050\r\nOrigin: http://evil.example:5050\r\nSec-Fetch-Site: same-origin";
 const FOREIGN: &str = "Host: localhost\r\nOrigin: http://evil.example";
 const SANDBOXED: &str = "Host: localhost\r\nOrigin: null";
 const OWN: &str = "Host: localhost";
@@ -30,7 +31,8 @@ const OWN: &str = "Host: localhost";
 async fn send(addr: SocketAddr, line: &str, headers: &[&str], body: &str) -> (u16, String) {
     let head = headers.join("\r\n");
     let length = body.len();
-    let request = format!("{line} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    let request =
+        format!("{line} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
     let exchange = async {
         let mut stream = TcpStream::connect(addr).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -95,7 +97,11 @@ async fn page_can_neither_subscribe_a_framework_nor_run_a_task() {
         }
     }
     let frameworks = cluster.get("/frameworks").await;
-    assert_eq!(frameworks["frameworks"].as_array().unwrap().len(), 1, "{frameworks}");
+    assert_eq!(
+        frameworks["frameworks"].as_array().unwrap().len(),
+        1,
+        "{frameworks}"
+    );
     // The offer is still there for its owner.
     framework
         .launch(&offer, json!([task("own", &offer, "sleep 600")]))
@@ -115,7 +121,8 @@ async fn page_can_neither_inject_faults_nor_remove_frameworks_and_machines() {
     let fault = json!({"fault": "restart-master"}).to_string();
     let form = format!("frameworkId={}", framework.id);
     let machines = json!([machine]).to_string();
-    let schedule = json!({"windows": [{"machine_ids": [machine], "unavailability": {"start": {"nanoseconds": 1}}}]});
+    let schedule =
+        json!({"windows": [{"machine_ids": [machine], "unavailability": {"start": {"nanoseconds": 1}}}]});
     let schedule = schedule.to_string();
     for addr in [cluster.master(), standby] {
         for (page, status) in [(REBOUND, 421), (FOREIGN, 403), (SANDBOXED, 403)] {
@@ -154,7 +161,13 @@ async fn page_can_neither_inject_faults_nor_remove_frameworks_and_machines() {
     assert_eq!(cluster.get("/frameworks").await["frameworks"][0]["active"], true);
     assert_eq!(cluster.get("/minicluster/faults").await["in_force"], json!([]));
     // Programs send the same requests with the types of a real master.
-    let (found, answer) = send(cluster.master(), "POST /maintenance/schedule", &[OWN, JSON], &schedule).await;
+    let (found, answer) = send(
+        cluster.master(),
+        "POST /maintenance/schedule",
+        &[OWN, JSON],
+        &schedule,
+    )
+    .await;
     assert_eq!(found, 200, "{answer}");
     let (found, answer) = send(cluster.master(), "POST /machine/down", &[OWN], &machines).await;
     assert_eq!(found, 200, "{answer}");

@@ -55,7 +55,10 @@ mod tests {
         ] {
             let router = with_fallbacks(Router::new().route("/a", axum::routing::get(async || "a")));
             let request = Request::builder().method(method).uri(path);
-            let answer = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            let answer = router
+                .oneshot(request.body(Body::empty()).unwrap())
+                .await
+                .unwrap();
             assert_eq!(answer.status(), status);
             let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
             assert!(body.len() < 2048, "{} bytes", body.len());

@@ -2,11 +2,11 @@
 //!
 //! The longest configured zone of a name selects the resolvers ([`zones`]); the policy and their
 //! health select the order ([`resolvers`], [`upstream`]). Each query is sent from its own port with
-//! its own id, over the client's transport ([`exchange`]). Equal queries in flight are coalesced
+//! its own id, over the client's transport ([`exchange`]), over UDP with the name in random case. Equal queries in flight are coalesced
 //! ([`coalesce`]), and replies are cached for their TTL ([`cache`], [`reply`]).
 //!
 //! Promises: a client gets one reply within its size limit, with its own id and its own case of the
-//! name; a reply to another question is ignored. Resolvers, sockets, queries, cache and every wait
+//! name; a reply to another question, or over UDP to another case of the name, is not used. Resolvers, sockets, queries, cache and every wait
 //! are bounded. A resolver that times out or cannot be reached moves to the end of the list until it
 //! answers a background probe or a query.
 //!

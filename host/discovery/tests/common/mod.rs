@@ -191,7 +191,7 @@ impl Followed {
             .await
             .unwrap();
         let path = request["path"].as_str().unwrap();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
         for (name, value) in request["headers"].as_object().into_iter().flatten() {
             head.extend([name, ": ", value.as_str().unwrap_or_default(), "\r\n"]);
         }

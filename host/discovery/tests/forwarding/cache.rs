@@ -24,7 +24,7 @@ async fn replies_are_cached_for_their_ttl() {
     }
     let reply = a(&forwarder, "KEPT.Example.").await;
     assert_eq!(reply.queries[0].name().to_string(), "KEPT.Example.");
-    assert_eq!(resolver.queries("kept").len() + resolver.queries("KEPT").len(), 1);
+    assert_eq!(resolver.queries("kept").len(), 1);
 
     // Replies are cached for their TTL, which decreases with their age.
     a(&forwarder, "kept.example.").await;

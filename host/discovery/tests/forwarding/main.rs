@@ -4,6 +4,7 @@
 
 mod bounds;
 mod cache;
+mod case;
 #[path = "../common/mod.rs"]
 mod common;
 mod port;

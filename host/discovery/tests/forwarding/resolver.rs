@@ -43,6 +43,8 @@ pub(crate) struct ResolverScript {
     pub(crate) log: Mutex<Vec<ReceivedQuery>>,
     /// Whether it receives queries without answering them.
     pub(crate) silent: Mutex<bool>,
+    /// Whether its replies over UDP have the name in lower case.
+    pub(crate) lowercases: Mutex<bool>,
     /// Milliseconds before each answer.
     pub(crate) delay: AtomicU64,
     times: Mutex<HashMap<String, u32>>,
@@ -62,23 +64,34 @@ impl Resolver {
                 Err(error) => assert_eq!(addr.port(), 0, "{error}"),
             }
         };
+        Self::serve(udp, Some(tcp), tag)
+    }
+
+    /// Starts a resolver that refuses connections.
+    pub(crate) async fn start_udp_only(tag: u8) -> Self {
+        Self::serve(UdpSocket::bind("127.0.0.1:0").await.unwrap(), None, tag)
+    }
+
+    fn serve(udp: UdpSocket, tcp: Option<TcpListener>, tag: u8) -> Self {
         let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
         let script = Arc::new(ResolverScript {
             tag,
             ..ResolverScript::default()
         });
         let resolver = Self {
-            addr: tcp.local_addr().unwrap(),
+            addr: udp.local_addr().unwrap(),
             script: Arc::clone(&script),
             token: token.clone(),
             tasks: tasks.clone(),
             _cancel_on_drop: token.clone().drop_guard(),
         };
-        let udp = serve_udp(Arc::new(udp), Arc::clone(&script), tasks.clone(), token.clone());
-        let tcp = serve_tcp(tcp, script, tasks.clone(), token.clone());
-        let stopping = token.clone();
-        tasks.spawn(async move { stopping.run_until_cancelled(udp).await });
-        tasks.spawn(async move { token.run_until_cancelled(tcp).await });
+        if let Some(tcp) = tcp {
+            let tcp = serve_tcp(tcp, Arc::clone(&script), tasks.clone(), token.clone());
+            let stopping = token.clone();
+            tasks.spawn(async move { stopping.run_until_cancelled(tcp).await });
+        }
+        let udp = serve_udp(Arc::new(udp), script, tasks.clone(), token.clone());
+        tasks.spawn(async move { token.run_until_cancelled(udp).await });
         resolver
     }
 
@@ -92,11 +105,15 @@ impl Resolver {
         *self.script.silent.lock().unwrap() = silent;
     }
 
+    pub(crate) fn set_lowercases(&self, lowercases: bool) {
+        *self.script.lowercases.lock().unwrap() = lowercases;
+    }
+
     pub(crate) fn delay(&self, by: Duration) {
         self.script.delay.store(by.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// The queries for names with this prefix.
+    /// The queries for names with this prefix, whose names are in lower case.
     pub(crate) fn queries(&self, prefix: &str) -> Vec<ReceivedQuery> {
         let log = self.script.log.lock().unwrap();
         log.iter()
@@ -165,7 +182,7 @@ impl ResolverScript {
         let question = query.queries[0].clone();
         let name = question.name().to_string();
         self.log.lock().unwrap().push(ReceivedQuery {
-            name: name.clone(),
+            name: name.to_ascii_lowercase(),
             kind: question.query_type(),
             tcp,
             id: query.metadata.id,
@@ -186,7 +203,10 @@ impl ResolverScript {
             *times
         };
         let reply = self.reply(&query, times, tcp);
-        let bytes = reply.to_vec().unwrap();
+        let mut bytes = reply.to_vec().unwrap();
+        if !tcp && *self.lowercases.lock().unwrap() {
+            lowercase_question(&mut bytes);
+        }
         let label = name.split('.').next().unwrap().to_ascii_lowercase();
         match label.as_str() {
             "silent" => Vec::new(),
@@ -199,6 +219,17 @@ impl ResolverScript {
                 forged
             }
             "wrongid" => vec![self.forged(&query, 0)],
+            // A forged reply with the right id and port, which does not know the case of the name. Over
+            // TCP it could not be sent.
+            "guessed" | "alone" if !tcp => {
+                let mut forged = self.forged_id(&query);
+                lowercase_question(&mut forged);
+                if label == "alone" {
+                    vec![forged]
+                } else {
+                    vec![forged, bytes]
+                }
+            }
             "noise" => vec![
                 [
                     &bytes[..2],
@@ -215,6 +246,13 @@ impl ResolverScript {
             }
             _ => vec![bytes],
         }
+    }
+
+    /// A reply with a forged address.
+    fn forged_id(&self, query: &Message) -> Vec<u8> {
+        let mut forged = self.forged(query, 0);
+        forged[..2].copy_from_slice(&query.metadata.id.to_be_bytes());
+        forged
     }
 
     /// A reply with a forged address and the wrong id or another question.
@@ -319,4 +357,9 @@ impl ResolverScript {
         }
         reply
     }
+}
+
+fn lowercase_question(message: &mut [u8]) {
+    let end = 12 + message[12..].iter().position(|byte| *byte == 0).unwrap();
+    message[12..end].make_ascii_lowercase();
 }

@@ -3,8 +3,9 @@
 use super::{faults, flags, maintenance, metrics, operator_views, state_views};
 use crate::{
     http::{
-        Body, HttpResult, Refusal, authenticate, check_accept, check_plain_type, empty, form, json, json_or_jsonp, not_allowed,
-        not_found, query, queue_stream, read_body, read_call, refusal, reply, route, stream_response, text,
+        Body, HttpResult, Refusal, authenticate, check_accept, check_plain_type, empty, form, json,
+        json_or_jsonp, not_allowed, not_found, query, queue_stream, read_body, read_call, refusal, reply,
+        route, stream_response, text,
     },
     shared::Shared,
     state::{AgentId, FrameworkId, Reply, State, validate_scheduler_call},
@@ -40,15 +41,31 @@ pub(crate) async fn handle(
         "/api/v1" => operator(&shared, &parts.method, &parts.headers, body).await,
         "/teardown" => teardown(&shared, &parts.method, &parts.headers, body).await,
         "/maintenance/schedule" => {
-            maintenance::schedule(&shared, &parts.method, &parts.headers, &query(&shared, &parts.uri), body).await
+            maintenance::schedule(
+                &shared,
+                &parts.method,
+                &parts.headers,
+                &query(&shared, &parts.uri),
+                body,
+            )
+            .await
         }
-        "/maintenance/status" => {
-            maintenance::status(&shared, &parts.method, &parts.headers, &query(&shared, &parts.uri))
-        }
+        "/maintenance/status" => maintenance::status(
+            &shared,
+            &parts.method,
+            &parts.headers,
+            &query(&shared, &parts.uri),
+        ),
         "/machine/down" | "/machine/up" => {
             maintenance::machines(&shared, path, &parts.method, &parts.headers, body).await
         }
-        _ => get(&shared, own_addr, path, &parts.headers, &query(&shared, &parts.uri)),
+        _ => get(
+            &shared,
+            own_addr,
+            path,
+            &parts.headers,
+            &query(&shared, &parts.uri),
+        ),
     };
     response.unwrap_or_else(Refusal::into_response)
 }

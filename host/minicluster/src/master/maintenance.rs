@@ -2,7 +2,9 @@
 //! `Content-Type` (a real master reads none; here another type than JSON is rejected), and their documents and errors have no envelope.
 
 use crate::{
-    http::{HttpResult, authenticate, check_plain_type, json_or_jsonp, not_allowed, read_body, refusal, reply},
+    http::{
+        HttpResult, authenticate, check_plain_type, json_or_jsonp, not_allowed, read_body, refusal, reply,
+    },
     shared::Shared,
     wire::{
         messages,

@@ -266,7 +266,12 @@ async fn a_get_that_changes_something_is_audited_and_rejected_for_the_reader() {
 #[tokio::test]
 async fn every_field_of_an_event_is_cut() {
     let (log, _guard) = Log::start();
-    let started = async |uri: Uri| (StatusCode::OK, [("x-deployment", uri.query().unwrap_or("-").to_owned())]);
+    let started = async |uri: Uri| {
+        (
+            StatusCode::OK,
+            [("x-deployment", uri.query().unwrap_or("-").to_owned())],
+        )
+    };
     let port = Port::serve(
         config().bind().await.unwrap(),
         Router::new().fallback(any(started)),
@@ -295,7 +300,11 @@ async fn every_field_of_an_event_is_cut() {
         };
         let text = event[field].as_str().unwrap();
         assert!((1000..=1024).contains(&text.len()), "{field}: {}", text.len());
-        assert!(event.to_string().len() < 4096, "{field}: {}", event.to_string().len());
+        assert!(
+            event.to_string().len() < 4096,
+            "{field}: {}",
+            event.to_string().len()
+        );
     }
     port.stop().await;
 }

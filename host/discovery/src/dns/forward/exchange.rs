@@ -1,5 +1,5 @@
-//! One query to one resolver: a new socket, port and id each time, so that a forged reply has to
-//! guess both.
+//! One query to one resolver: a new socket, port and id each time, and over UDP a random case of the
+//! name where the resolver repeats it, so that a forged reply has to guess all of them.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout, timeout_at};
+
+use prometheus_client::metrics::counter::Counter;
 
 use super::query::Query;
 use super::reply::{Reply, ReplyKind};
@@ -21,6 +23,8 @@ const RESEND_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_SENDS: usize = 3;
 /// The maximum number of unrelated packets that are ignored while waiting for a reply.
 const MAX_UNRELATED_PACKETS: usize = 64;
+/// How long the reply may follow one with another case of the name, which may have been forged.
+const OTHER_CASE_GRACE: Duration = Duration::from_millis(250);
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +39,8 @@ pub(super) enum Failure {
     Broken,
     #[error("too many unrelated packets")]
     Unrelated,
+    #[error("reply with another case of the name")]
+    OtherCase,
     #[error("cannot open a socket")]
     Local(#[source] io::Error),
     #[error("too many queries in flight")]
@@ -53,28 +59,39 @@ impl Failure {
             Self::Unreachable(_) => "unreachable",
             Self::Closed(_) => "closed",
             Self::Broken | Self::Unrelated => "broken",
+            Self::OtherCase => "other_case",
             Self::Local(_) => "local",
             Self::Busy => "busy",
         }
     }
 }
 
-/// Sends a query and waits at most `time_limit`.
+/// Sends a query and waits at most `time_limit`. Over UDP with a counter, the name is sent in random
+/// case, and replies with another case are counted and not used.
 pub(super) async fn exchange(
     addr: SocketAddr,
     query: &Query,
     transport: Transport,
     time_limit: Duration,
+    other_cases: Option<&Counter>,
 ) -> Result<Reply, Failure> {
     match transport {
-        Transport::Udp => udp(addr, query, time_limit).await,
+        Transport::Udp => match other_cases {
+            Some(_) => udp(addr, &query.with_random_case(), time_limit, other_cases).await,
+            None => udp(addr, query, time_limit, None).await,
+        },
         Transport::Tcp => timeout(time_limit, tcp(addr, query))
             .await
             .unwrap_or(Err(Failure::Silent)),
     }
 }
 
-async fn udp(addr: SocketAddr, query: &Query, time_limit: Duration) -> Result<Reply, Failure> {
+async fn udp(
+    addr: SocketAddr,
+    query: &Query,
+    time_limit: Duration,
+    other_cases: Option<&Counter>,
+) -> Result<Reply, Failure> {
     let local_addr: SocketAddr = match addr {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -94,7 +111,16 @@ async fn udp(addr: SocketAddr, query: &Query, time_limit: Duration) -> Result<Re
         } else {
             deadline.min(Instant::now() + RESEND_INTERVAL)
         };
-        match timeout_at(until, receive_reply(&socket, &mut buffer, query, id)).await {
+        let receiving = receive_reply(&socket, &mut buffer, query, id, other_cases);
+        match timeout_at(until, receiving).await {
+            Ok(Err(Failure::OtherCase)) => {
+                // The packet has arrived, so it is not sent again.
+                let until = deadline.min(Instant::now() + OTHER_CASE_GRACE);
+                let receiving = receive_after_other_case(&socket, &mut buffer, query, id, other_cases);
+                return timeout_at(until, receiving)
+                    .await
+                    .unwrap_or(Err(Failure::OtherCase));
+            }
             Ok(result) => return result,
             Err(_) if Instant::now() >= deadline => break,
             Err(_) => {}
@@ -103,12 +129,31 @@ async fn udp(addr: SocketAddr, query: &Query, time_limit: Duration) -> Result<Re
     Err(Failure::Silent)
 }
 
+/// Waits for a reply with the right case after others.
+async fn receive_after_other_case(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+    query: &Query,
+    id: u16,
+    other_cases: Option<&Counter>,
+) -> Result<Reply, Failure> {
+    for _ in 0..MAX_UNRELATED_PACKETS {
+        match receive_reply(socket, buffer, query, id, other_cases).await {
+            Ok(reply) => return Ok(reply),
+            Err(Failure::OtherCase) => {}
+            Err(_) => break,
+        }
+    }
+    Err(Failure::OtherCase)
+}
+
 /// Waits for the reply and ignores unrelated packets.
 async fn receive_reply(
     socket: &UdpSocket,
     buffer: &mut [u8],
     query: &Query,
     id: u16,
+    other_cases: Option<&Counter>,
 ) -> Result<Reply, Failure> {
     for _ in 0..MAX_UNRELATED_PACKETS {
         let size = socket.recv(buffer).await.map_err(Failure::Unreachable)?;
@@ -116,7 +161,13 @@ async fn receive_reply(
             set_truncated(buffer);
         }
         match Reply::classify(query, id, &buffer[..size]) {
-            ReplyKind::Reply(reply) => return Ok(reply),
+            ReplyKind::Reply(reply) => match other_cases {
+                Some(counter) if !reply.repeats_case(query) => {
+                    counter.inc();
+                    return Err(Failure::OtherCase);
+                }
+                _ => return Ok(reply),
+            },
             ReplyKind::Invalid => return Err(Failure::Broken),
             ReplyKind::Unrelated => {}
         }

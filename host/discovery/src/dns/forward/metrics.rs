@@ -19,6 +19,12 @@ struct ForwardLabels {
     result: &'static str,
 }
 
+/// Label of a resolver.
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct ResolverLabel {
+    upstream: String,
+}
+
 /// Labels of a resolver and transport.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 struct UpstreamLabels {
@@ -42,6 +48,8 @@ pub struct Metrics {
     outcomes: Family<UpstreamOutcomeLabels, Counter>,
     latency: Family<UpstreamLabels, Histogram, fn() -> Histogram>,
     healthy: Family<UpstreamLabels, Gauge>,
+    other_cases: Family<ResolverLabel, Counter>,
+    random_case: Family<ResolverLabel, Gauge>,
 }
 
 impl Default for Metrics {
@@ -52,6 +60,8 @@ impl Default for Metrics {
             outcomes: Family::default(),
             latency: Family::new_with_constructor(histogram),
             healthy: Family::default(),
+            other_cases: Family::default(),
+            random_case: Family::default(),
         }
     }
 }
@@ -104,6 +114,16 @@ impl Metrics {
             "Whether the last query to a resolver was answered",
             Described(metrics.healthy.clone()),
         );
+        registry.register(
+            "transom_discovery_upstream_case_mismatches",
+            "Replies over UDP that were not used because they do not repeat the random case of the name: forged, or from a resolver that changes it",
+            Described(metrics.other_cases.clone()),
+        );
+        registry.register(
+            "transom_discovery_upstream_random_case",
+            "Whether names are sent to a resolver in random case; 0 while it changes the case",
+            Described(metrics.random_case.clone()),
+        );
         metrics
     }
 
@@ -123,6 +143,19 @@ impl Metrics {
         GaugeGuard(self.in_flight.clone())
     }
 
+    /// Metrics of the random case of names at one resolver.
+    pub(super) fn case_of(&self, upstream: SocketAddr) -> CaseMetrics {
+        let label = ResolverLabel {
+            upstream: upstream.to_string(),
+        };
+        let metrics = CaseMetrics {
+            other_cases: self.other_cases.get_or_create_owned(&label),
+            random_case: self.random_case.get_or_create_owned(&label),
+        };
+        metrics.random_case.set(1);
+        metrics
+    }
+
     /// Metrics of one resolver.
     pub(super) fn of(&self, upstream: SocketAddr, transport: Transport) -> UpstreamMetrics {
         let labels = UpstreamLabels {
@@ -138,6 +171,15 @@ impl Metrics {
         upstream_metrics.healthy(true);
         upstream_metrics
     }
+}
+
+/// Metrics of the random case of names at one resolver.
+#[derive(Clone, Debug)]
+pub(super) struct CaseMetrics {
+    /// Replies with another case.
+    pub(super) other_cases: Counter,
+    /// Whether names are sent in random case.
+    pub(super) random_case: Gauge,
 }
 
 /// Decrements the gauge when dropped.

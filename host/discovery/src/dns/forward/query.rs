@@ -102,6 +102,29 @@ impl Query {
         }
     }
 
+    /// The same query with each letter of the name in random case (0x20): a forged reply has to guess
+    /// the case too, as replies repeat the question.
+    pub(super) fn with_random_case(&self) -> Self {
+        let mut query = self.clone();
+        let name = query.question.len() - 4;
+        // A bit for each byte of the longest name. Label lengths are below the letters.
+        let bits: [u8; 32] = rand::random();
+        for (at, byte) in query.question[..name].iter_mut().enumerate() {
+            if byte.is_ascii_alphabetic() && bits[at / 8 % bits.len()] >> (at % 8) & 1 == 1 {
+                *byte ^= 0x20;
+            }
+        }
+        query
+    }
+
+    /// The same question without the client's EDNS, which may be specific to it.
+    pub(super) fn without_edns(&self) -> Self {
+        Self {
+            edns: None,
+            ..self.clone()
+        }
+    }
+
     /// The client's id.
     pub(super) fn id(&self) -> u16 {
         self.id

@@ -79,6 +79,12 @@ impl Reply {
         ReplyKind::Reply(Self { bytes, layout })
     }
 
+    /// Whether it repeats the question of `query` byte for byte. A failure without a question, which
+    /// has no records that could be forged, does too.
+    pub(super) fn repeats_case(&self, query: &Query) -> bool {
+        self.layout.questions == 0 || &self.bytes[HEADER..self.layout.body] == query.question()
+    }
+
     /// Its response code, without the EDNS extension.
     pub(super) fn code(&self) -> u8 {
         Flags::of(&self.bytes).map_or(code::SERVFAIL, Flags::code)
@@ -158,6 +164,9 @@ impl Reply {
         // The question is equal except for its case, or missing.
         if self.layout.questions == 1 {
             bytes[HEADER..self.layout.body].copy_from_slice(query.question());
+            for record in &self.layout.records {
+                restore_case(&mut bytes[record.span.start..record.fixed], query.question());
+            }
         }
         let passed = age.as_secs() as u32;
         if passed > 0 {
@@ -258,6 +267,25 @@ impl Reply {
             .ok()
             .and_then(|at| Name::read(&mut BinDecoder::new(&self.bytes).clone(at)).ok());
         (record.section, name, record.kind, record.class)
+    }
+}
+
+/// Writes the client's case of the question's name into a record's owner that is the same name, in
+/// full or up to a pointer into the question: the resolver may have copied it from a query with
+/// another case.
+fn restore_case(owner: &mut [u8], question: &[u8]) {
+    let name = &question[..question.len() - 4];
+    let labels = owner.len().saturating_sub(2);
+    let pointer = 0xc000 | (HEADER + labels) as u16;
+    let copied = if owner.len() == name.len() {
+        owner.len()
+    } else if labels < name.len() && owner[labels..] == pointer.to_be_bytes() {
+        labels
+    } else {
+        return;
+    };
+    if owner[..copied].eq_ignore_ascii_case(&name[..copied]) {
+        owner[..copied].copy_from_slice(&name[..copied]);
     }
 }
 

@@ -1,8 +1,13 @@
-//! A resolver and its health.
+//! A resolver, its health, and whether it repeats the case of names.
 //!
 //! A resolver that times out or cannot be reached is *failing* until it answers again, separately
 //! for UDP and TCP: it is then queried after all others. A background task probes it meanwhile, so
 //! that no client waits for the outcome.
+//!
+//! Over UDP, names are sent in random case. A resolver whose replies have another case gets the query
+//! again over TCP, where nobody off the path can forge a reply, and if that fails over UDP from
+//! another port with another id. Names are sent to it as clients spell them until a background probe
+//! is answered with the right case. So one forged packet turns the random case off for one probe.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::exchange::{Failure, exchange};
-use super::metrics::{Metrics, UpstreamMetrics};
+use super::metrics::{CaseMetrics, Metrics, UpstreamMetrics};
 use super::query::Query;
 use super::reply::Reply;
 use crate::dns::Transport;
@@ -27,6 +32,8 @@ const PROBE_INTERVALS: (Duration, Duration) = (Duration::from_millis(500), Durat
 
 /// Queries in flight to a resolver that is unavailable, so that they do not use up all sockets.
 const MAX_TRIALS: usize = 32;
+/// The first and the maximum interval between probes of the case; it doubles after each.
+const CASE_PROBE_INTERVALS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(15));
 
 /// Shared by all resolvers of a forwarder.
 #[derive(Clone, Debug)]
@@ -44,6 +51,9 @@ pub(super) struct Upstream {
     context: UpstreamContext,
     /// UDP and TCP.
     paths: [Path; 2],
+    /// A reply over UDP had another case of the name, and no probe has succeeded since.
+    changes_case: AtomicBool,
+    case_metrics: CaseMetrics,
 }
 
 /// A transport to a resolver with its health.
@@ -73,6 +83,8 @@ impl Upstream {
             addr,
             context,
             paths: [path(Transport::Udp), path(Transport::Tcp)],
+            changes_case: AtomicBool::new(false),
+            case_metrics: metrics.case_of(addr),
         }
     }
 
@@ -105,7 +117,15 @@ impl Upstream {
             return Err(Failure::Busy);
         };
         let sent_at = Instant::now();
-        let reply = exchange(self.addr, query, transport, time_limit).await;
+        let random_case = !self.changes_case.load(SeqCst);
+        let other_cases = random_case.then_some(&self.case_metrics.other_cases);
+        let mut reply = exchange(self.addr, query, transport, time_limit, other_cases).await;
+        if matches!(reply, Err(Failure::OtherCase)) {
+            path.metrics.ended(Failure::OtherCase.as_str());
+            self.mark_changing_case(query);
+            let remaining = time_limit.saturating_sub(sent_at.elapsed());
+            reply = self.ask_with_own_case(query, remaining).await;
+        }
         match &reply {
             Ok(_) => {
                 path.metrics.answered(sent_at.elapsed());
@@ -121,6 +141,56 @@ impl Upstream {
             self.mark_failing_and_probe(transport);
         }
         reply
+    }
+
+    /// Repeats a query over TCP for at most half of the time, then over UDP in the client's case.
+    async fn ask_with_own_case(&self, query: &Query, time_limit: Duration) -> Result<Reply, Failure> {
+        let began = Instant::now();
+        match exchange(self.addr, query, Transport::Tcp, time_limit / 2, None).await {
+            Ok(reply) => Ok(reply),
+            Err(_) => {
+                let remaining = time_limit.saturating_sub(began.elapsed());
+                exchange(self.addr, query, Transport::Udp, remaining, None).await
+            }
+        }
+    }
+
+    /// Turns the random case off until a probe with this question succeeds.
+    fn mark_changing_case(self: &Arc<Self>, query: &Query) {
+        if self.changes_case.swap(true, SeqCst) {
+            return;
+        }
+        let (upstream, token) = (Arc::clone(self), self.context.token.clone());
+        let query = query.without_edns();
+        self.context.tasks.spawn(async move {
+            token.run_until_cancelled(upstream.probe_case(&query)).await;
+        });
+    }
+
+    /// Probes until a reply has the right case. Logs nothing if the first one has: a reply was forged
+    /// then, or lost.
+    async fn probe_case(&self, query: &Query) {
+        let (resolver, metrics) = (self.addr, &self.case_metrics);
+        let (mut interval, mut is_logged) = (CASE_PROBE_INTERVALS.0, false);
+        loop {
+            let other_cases = Some(&metrics.other_cases);
+            match exchange(resolver, query, Transport::Udp, PROBE_TIMEOUT, other_cases).await {
+                Ok(_) => break,
+                Err(Failure::OtherCase) if !is_logged => {
+                    is_logged = true;
+                    metrics.random_case.set(0);
+                    tracing::warn!(%resolver, "resolver changes the case of names; its replies are not protected by random case (0x20) until a probe succeeds");
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(interval).await;
+            interval = CASE_PROBE_INTERVALS.1.min(interval * 2);
+        }
+        metrics.random_case.set(1);
+        self.changes_case.store(false, SeqCst);
+        if is_logged {
+            tracing::info!(%resolver, "resolver repeats the case of names again");
+        }
     }
 
     /// Marks it as failing and starts a probe.
@@ -170,7 +240,7 @@ impl Upstream {
 
     async fn try_recover(&self, transport: Transport) -> bool {
         if self.is_failing(transport) {
-            let probe_result = exchange(self.addr, &Query::probe(), transport, PROBE_TIMEOUT).await;
+            let probe_result = exchange(self.addr, &Query::probe(), transport, PROBE_TIMEOUT, None).await;
             if probe_result.is_ok() {
                 self.path(transport).mark_answering();
             }

@@ -182,3 +182,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn random_case_changes_letters_of_the_name_only() {
+    let given = read(&with_edns(
+        query("Web-1.of_the.Example.", RecordType::SRV),
+        1232,
+        &[],
+    ));
+    let mut spellings = std::collections::HashSet::new();
+    for _ in 0..50 {
+        let sent = given.with_random_case();
+        assert!(sent.question().eq_ignore_ascii_case(given.question()));
+        // Type and class, whose bytes may be those of letters.
+        let name = given.question().len() - 4;
+        assert_eq!(sent.question()[name..], given.question()[name..]);
+        assert_eq!(
+            sent.key(0, Transport::Udp),
+            given.key(0, Transport::Udp),
+            "one key for all spellings"
+        );
+        spellings.insert(sent.question().to_vec());
+    }
+    assert!(spellings.len() > 30, "{}", spellings.len());
+    let root = Query::probe();
+    assert_eq!(root.with_random_case().question(), root.question());
+}

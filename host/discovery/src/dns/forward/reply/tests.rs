@@ -371,3 +371,35 @@ proptest! {
         }
     }
 }
+
+/// A resolver may copy the name of the question into a record, in full or up to a pointer.
+#[test]
+fn deliver_restores_the_case_of_owners_that_are_the_questions_name() {
+    let question = b"\x03wEb\x07eXAMPLE\x00\x00\x01\x00\x01";
+    let fixed = b"\x00\x01\x00\x01\x00\x00\x00\x1e\x00\x04\xc0\x00\x02\x01";
+    for (owner, expected) in [
+        (&b"\x03wEb\x07eXAMPLE\x00"[..], &b"\x03Web\x07Example\x00"[..]),
+        (b"\x03wEb\xc0\x10", b"\x03Web\xc0\x10"),
+        (b"\xc0\x0c", b"\xc0\x0c"),
+        // Other names are left as they are.
+        (b"\x03nOt\x07eXAMPLE\x00", b"\x03nOt\x07eXAMPLE\x00"),
+        (b"\x07eXAMPLE\x00", b"\x07eXAMPLE\x00"),
+        (b"\x03wEb\xc0\x0c", b"\x03wEb\xc0\x0c"),
+        (b"\x00", b"\x00"),
+    ] {
+        let header = [0, ID as u8, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
+        let packet = [&header[..], question, owner, fixed].concat();
+        let client = query(RecordType::A);
+        let ReplyKind::Reply(reply) = Reply::classify(&client, ID, &packet) else {
+            panic!("{owner:?}");
+        };
+        assert!(!reply.repeats_case(&client));
+        let limit = SizeLimit {
+            bytes: 512,
+            set_truncate_bit: true,
+        };
+        let delivered = reply.encode_for(&client, Duration::ZERO, Duration::from_secs(30), limit);
+        let expected = [b"\x03Web\x07Example\x00\x00\x01\x00\x01", expected, fixed].concat();
+        assert_eq!(delivered[HEADER..], expected, "{owner:?}");
+    }
+}
