@@ -91,9 +91,10 @@ impl Config {
                 metrics.clone(),
             );
             discovery.routes = Some(router.clone());
-            // Everybody may read; a page in a browser on this machine could read for its own site.
+            // Everybody may read, except for a page whose host name leads to this machine. Pages of
+            // other sites get answers, as from mesos-dns, which browsers do not show them.
             let access = Access::new("discovery", config.allowed_hosts.clone(), Vec::new());
-            let router = guarded(router, access.on_loopback());
+            let router = guarded(router, access.on_loopback().only_hosts());
             let serving =
                 transom_web::serve(listener, router, Limits::default(), token.clone(), SHUTDOWN_GRACE);
             tasks.spawn(async move {

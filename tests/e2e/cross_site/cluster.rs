@@ -138,6 +138,10 @@ async fn discovery_on_all_addresses_checks_host_names_on_loopback() {
         let names_setting = answer.body.contains("`discovery.allowed_hosts`");
         assert_eq!(names_setting, expected == 421, "{answer:?}");
     }
+    // A page of another site gets the answer of mesos-dns, which its browser does not show it.
+    let foreign = send(address, &get("/v1/version").with("Origin", "http://evil.example")).await;
+    assert_eq!(foreign.status, 200, "{foreign:?}");
+    assert!(!foreign.head.contains("access-control"), "{foreign:?}");
     let (status, output) = daemon.interrupt();
     assert!(status.success(), "{output}");
 }

@@ -81,6 +81,7 @@ pub struct Access {
     origins: Vec<Origin>,
     changes: fn(&Method, &str) -> bool,
     only_on_loopback: bool,
+    only_hosts: bool,
 }
 
 /// Why a request may have been sent by a web page of another site, with the beginning of the text
@@ -105,6 +106,7 @@ impl Access {
             origins,
             changes: AccessRules::DEFAULT.changes,
             only_on_loopback: false,
+            only_hosts: false,
         }
     }
 
@@ -137,6 +139,14 @@ impl Access {
             || self.hosts.iter().any(|allowed| allowed.matches(host))
     }
 
+    /// Checks host names only: pages of other sites may send requests, whose answers they cannot read,
+    /// to a port through which nothing can be changed.
+    #[must_use]
+    pub fn only_hosts(mut self) -> Self {
+        self.only_hosts = true;
+        self
+    }
+
     /// Whether connections to this address of this machine are checked.
     fn applies_to(&self, local: Option<SocketAddr>) -> bool {
         !self.only_on_loopback || local.is_none_or(|local| local.ip().to_canonical().is_loopback())
@@ -147,6 +157,10 @@ impl Access {
         let local = request.extensions().get::<LocalAddr>().map(|local| local.0);
         if !self.applies_to(local) {
             return Ok(None);
+        }
+        if self.only_hosts {
+            let checked = self.check_host(request.uri(), request.headers(), local);
+            return checked.map(|_| None).map_err(|foreign| self.error(&foreign));
         }
         let origin = self
             .check_site(request.method(), request.uri(), request.headers(), local)
