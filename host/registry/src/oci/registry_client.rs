@@ -105,7 +105,8 @@ impl RegistryClient {
         Ok(client)
     }
 
-    /// Builds a client for `host`. Without `addresses` a proxy resolves the name.
+    /// Builds a client for `host`. Without `addresses` a proxy resolves the name. Loopback is reached
+    /// directly: for a proxy it would be another machine.
     fn build(&self, host: &str, addresses: &[SocketAddr]) -> reqwest::Result<Client> {
         let builder = Client::builder()
             .tls_backend_preconfigured(self.tls.clone())
@@ -114,11 +115,13 @@ impl RegistryClient {
             .read_timeout(self.registries.idle_timeout)
             // `send` checks each redirect before it follows it.
             .redirect(redirect::Policy::none());
-        if addresses.is_empty() {
-            builder.build()
-        } else {
-            builder.resolve_to_addrs(host, addresses).build()
-        }
+        let on_loopback = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
+        let builder = match addresses {
+            [] => return builder.build(),
+            _ if addresses.iter().all(on_loopback) => builder.no_proxy(),
+            _ => builder,
+        };
+        builder.resolve_to_addrs(host, addresses).build()
     }
 
     /// A client for the server of this URL, if it may be contacted.
