@@ -93,6 +93,15 @@ def test_errors_and_invalid_documents_fail_immediately(method, answer, prefix, d
     assert len(daemon.asked("GET", "/v0/task/")) == (1 if method == "GET" else 0)
 
 
+def test_daemon_is_reached_without_the_proxy_of_the_environment(daemon, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    daemon.states("TASK_RUNNING")
+    assert Daemon(daemon.url).task("t") is not None
+
+
 def test_image_is_required():
     with pytest.raises(TypeError, match="missing keyword argument 'image'"):
         ClusterOperator(task_id="t1")

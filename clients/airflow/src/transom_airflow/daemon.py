@@ -107,7 +107,9 @@ class Daemon:
         return f"/v0/task/{quote(task_id, safe='')}"
 
     def _request(self, method: str, path: str, **more: Any) -> requests.Response:
-        answer = self._session.request(method, self.url + path, timeout=TIMEOUT, **more)
+        # Proxies of the environment are for other sites: they must not receive the credentials.
+        direct = {"http": "", "https": ""}
+        answer = self._session.request(method, self.url + path, timeout=TIMEOUT, proxies=direct, **more)
         answer.raise_for_status()
         return answer
 
