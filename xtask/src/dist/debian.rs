@@ -6,7 +6,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -41,8 +40,6 @@ pub(super) fn write(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Resu
     let dir = work.join("debian");
     let tree = files(release, sbom, work)?;
     tree.write_to(&dir)?;
-    let control = dir.join("DEBIAN");
-    fs::create_dir(&control).with_context(|| format!("creating {}", control.display()))?;
     let arch = output(Command::new("dpkg").arg("--print-architecture"), "dpkg")?;
     let arch = String::from_utf8(arch)
         .context("the architecture")?
@@ -57,7 +54,8 @@ pub(super) fn write(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Resu
         kibibytes(&dir, &tree)?,
     );
     text.push_str(DESCRIPTION);
-    fs::write(control.join("control"), text)?;
+    let mut control = Tree::default();
+    control.add_text("DEBIAN/control", &text);
     let conffiles: String =
         tree.files()
             .filter(|path| path.starts_with("etc/"))
@@ -65,13 +63,13 @@ pub(super) fn write(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Resu
                 let _ = writeln!(text, "/{path}");
                 text
             });
-    fs::write(control.join("conffiles"), conffiles)?;
-    fs::write(control.join("md5sums"), md5sums(&dir, &tree)?)?;
+    control.add_text("DEBIAN/conffiles", &conffiles);
+    control.add_file("DEBIAN/md5sums", Content::Bytes(md5sums(&dir, &tree)?));
     for name in SCRIPTS {
-        let script = control.join(name);
-        fs::copy(root().join("packaging/debian").join(name), &script)?;
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+        let script = root().join("packaging/debian").join(name);
+        control.add_program(&format!("DEBIAN/{name}"), Content::File(script));
     }
+    control.write_to(&dir)?;
     let package = release
         .out
         .join(format!("transom_{}_{arch}.deb", release.version));

@@ -137,8 +137,14 @@ impl Tree {
         archive.finish().context("writing an archive")
     }
 
-    /// Writes everything below `dir`, owned by the caller.
+    /// Writes everything below `dir`, owned by the caller. The modes, also that of `dir`, do not
+    /// depend on the caller's umask.
     pub(super) fn write_to(&self, dir: &Path) -> anyhow::Result<()> {
+        let create = || {
+            fs::create_dir_all(dir)?;
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o755))
+        };
+        create().with_context(|| format!("creating {}", dir.display()))?;
         for (name, node) in &self.0 {
             let path = dir.join(name);
             let write = || -> anyhow::Result<()> {
