@@ -29,7 +29,7 @@ async fn task_environment_has_every_variable_of_its_launch() {
     gate.delay("ACCEPT");
     site.post_app(&json!({
         "id": "/shop/env", "cpus": 0.1, "mem": 16,
-        "cmd": format!("env > {path}.new && mv {path}.new {path} && exec sleep 1000"),
+        "cmd": format!("env > '{path}.new' && mv '{path}.new' '{path}' && exec sleep 1000"),
         "labels": {"tier-1": "yes"}, "env": {"OWN": "mine"},
         "portDefinitions": [{"port": 0, "name": "http-api"}],
     }))

@@ -31,7 +31,7 @@ async fn dev_starts_serves_and_leaves_no_process_behind() {
     // A task that ignores SIGTERM and has a child: both must end.
     let pids = dir.path().join("pids");
     let cmd = format!(
-        "trap '' TERM; sleep 600 & echo $$ $! > {}; while :; do sleep 1; done",
+        "trap '' TERM; sleep 600 & echo $$ $! > '{}'; while :; do sleep 1; done",
         pids.display()
     );
     let client = http();

@@ -8,9 +8,9 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use transom_testkit::eventually;
-use transom_tests::http;
 use transom_tests::process::{Transom, binary};
 use transom_tests::site::{Cluster, copy_components};
+use transom_tests::{http, set_proxies};
 
 const PAGE: &str = include_str!("../../docs/diagnosis.md");
 /// The ports of the page: apps, DNS, discovery, admin.
@@ -84,7 +84,7 @@ async fn commands_of_the_diagnosis_page_give_the_shown_output() {
         match language.as_str() {
             "sh" => {
                 let mut command = Command::new("bash");
-                command
+                set_proxies(&mut command)
                     .args(["-ec", &replace(text)])
                     .current_dir(dir.path())
                     .stdin(Stdio::null());

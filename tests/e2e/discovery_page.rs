@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 use transom_testkit::eventually;
-use transom_tests::http;
 use transom_tests::master::{Master, MasterResponse};
 use transom_tests::process::{Transom, binary};
+use transom_tests::{http, set_proxies};
 
 const PAGE: &str = include_str!("../../docs/discovery.md");
 const STATE: &str = include_str!("../fixtures/discovery/small-a.json");
@@ -34,7 +34,7 @@ fn blocks(page: &str) -> Vec<(String, String)> {
 fn run(dir: &Path, block: &str) -> String {
     let tools = binary().parent().expect("a folder").to_owned();
     let path = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("bash")
+    let output = set_proxies(&mut Command::new("bash"))
         .args(["-c", block])
         .current_dir(dir)
         .env("PATH", format!("{}:{path}", tools.display()))

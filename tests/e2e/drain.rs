@@ -22,7 +22,7 @@ async fn tasks_of_a_drained_agent_are_replaced_before_they_have_ended() {
     // Each task ends when its file exists.
     let released = site.cluster.work_dir().to_owned();
     let command = format!(
-        "trap '' TERM; while [ ! -e {}/$MESOS_TASK_ID ]; do sleep 0.1; done",
+        "trap '' TERM; while [ ! -e '{}'/$MESOS_TASK_ID ]; do sleep 0.1; done",
         released.display()
     );
     site.post_app(&json!({

@@ -10,8 +10,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use transom_testkit::WAIT_TIMEOUT;
 use transom_tests::breaking_proxy::BreakingProxy;
-use transom_tests::installed;
 use transom_tests::site::Site;
+use transom_tests::{installed, set_proxies};
 
 /// A running client, which writes a line for each event.
 struct Client {
@@ -21,11 +21,10 @@ struct Client {
 
 impl Client {
     async fn start(mut command: Command, url: &str) -> Client {
+        set_proxies(command.as_std_mut());
         let mut process = command
             .arg(url)
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env_remove("http_proxy")
-            .env_remove("HTTP_PROXY")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -12,9 +12,9 @@ use transom_tests::site::Site;
 
 /// A program that runs the cluster manager's own test executor.
 const PROGRAM: &str = concat!(
-    "#!/bin/sh\necho \"arguments: $*\"\nexec python3 ",
+    "#!/bin/sh\necho \"arguments: $*\"\nexec python3 '",
     env!("CARGO_MANIFEST_DIR"),
-    "/../host/minicluster/tests/executors/executor.py \"$@\"\n"
+    "/../host/minicluster/tests/executors/executor.py' \"$@\"\n"
 );
 
 fn write_program(path: &Path) {

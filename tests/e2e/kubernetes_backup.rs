@@ -387,7 +387,7 @@ async fn sql_server_is_backed_up_and_restored_and_its_password_stays_secret() {
     );
     fs::write(&bootstrap, text).expect("written");
     let settings = format!(
-        "ds_command = \"exec sh {}\"\nds_mysql_password = \"{PASSWORD}\"\nbootstrap_url = \"file://{}\"\n",
+        "ds_command = \"exec sh '{}'\"\nds_mysql_password = \"{PASSWORD}\"\nbootstrap_url = \"file://{}\"\n",
         server.display(),
         bootstrap.display()
     );

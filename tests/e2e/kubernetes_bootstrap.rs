@@ -151,7 +151,7 @@ async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
         folder.path().join("bootstrap.sh"),
         folder.path().join("etc/registries.yaml"),
     );
-    let text = format!("cat {}\nexec sleep 600\n", file.display());
+    let text = format!("cat '{}'\nexec sleep 600\n", file.display());
     fs::write(&script, format!("#!/bin/sh\n{text}")).expect("written");
     let more =
         "[kubernetes.bootstrap]\nrefresh_seconds = 0\n[plugins.use]\nbootstrap = \"registry-mirror\"\n";

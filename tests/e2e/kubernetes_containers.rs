@@ -102,7 +102,7 @@ fn image(runtime: &Runtime, dir: &Path, control_plane: &str, registry: &Registry
     }
     let archive = dir.join("image.tar");
     let tar = Command::new("tar")
-        .arg("-cf")
+        .args(["--mode=a+rX", "-cf"])
         .arg(&archive)
         .arg("-C")
         .arg(&root)

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use transom_testkit::{eventually, wait_for};
-use transom_tests::process::{binary, user};
+use transom_tests::process::{orchestrator, user};
 use transom_tests::site::Site;
 
 /// The folder of the control plane's programs; `None`: the test is skipped.
@@ -38,7 +38,7 @@ pub(crate) async fn start_with(programs: &str, folder: &Path, agents: u32, more:
          if command -v k3s >/dev/null; then shift; exec k3s \"$@\"; fi\nexec \"$@\"\n"
     );
     fs::write(&script, text).expect("written");
-    let program = binary().with_file_name("orchestrator");
+    let program = orchestrator(folder);
     let program = program.display();
     let data = folder.display();
     let etcd = "exec etcd --data-dir $DATA_DIR --listen-client-urls http://127.0.0.1:$PORT0 \

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::binary;
+use transom_tests::set_proxies;
 use transom_tests::site::Site;
 
 const UPLOADS: &str = "uploads = true\n";
@@ -161,7 +162,7 @@ async fn uploaded_component_serves_or_is_rejected_and_leaves_the_old_one_serving
         site.admin("/v1/plugins/mine/files")
     );
     let mut shell = Command::new("sh");
-    let output = shell
+    let output = set_proxies(&mut shell)
         .args(["-c", &script])
         .current_dir(dir)
         .stdin(Stdio::null())

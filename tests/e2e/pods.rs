@@ -149,7 +149,7 @@ async fn data_of_a_resident_app_is_kept_until_it_is_wiped() {
     let copy = seen.display();
     let cmd = |word: &str| {
         format!(
-            "echo {word} >> data/starts && cp data/starts {copy}.new && mv {copy}.new {copy} && exec sleep 1000"
+            "echo {word} >> data/starts && cp data/starts '{copy}.new' && mv '{copy}.new' '{copy}' && exec sleep 1000"
         )
     };
     let volume = json!({"containerPath": "data", "mode": "RW", "persistent": {"size": 10}});

@@ -137,7 +137,8 @@ async fn daemon_serves_without_a_log_if_the_disk_is_full() {
 async fn daemon_stops_in_order_when_its_terminal_is_closed() {
     let dir = tempfile::tempdir().expect("a directory");
     let port = free_port();
-    let mut daemon = start_by_shell(dir.path(), port, "exec \"$@\"");
+    // The caller of the tests may ignore SIGHUP, which its child processes inherit.
+    let mut daemon = start_by_shell(dir.path(), port, "exec env --default-signal=HUP \"$@\"");
     wait_until_alive(port).await;
     daemon.hang_up();
     let status = daemon.wait();

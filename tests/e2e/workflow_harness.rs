@@ -42,7 +42,7 @@ impl Workflow {
         json!([
             "/bin/sh",
             "-c",
-            format!("while [ ! -e {} ]; do sleep 0.05; done", self.flag(flag))
+            format!("while [ ! -e '{}' ]; do sleep 0.05; done", self.flag(flag))
         ])
     }
 

@@ -151,7 +151,7 @@ async fn another_daemon(tls: bool) {
         .expect("an answer");
     assert_eq!(refused.status().as_u16(), 401);
     let flag = dir.path().join("go");
-    let until = format!("while [ ! -e {} ]; do sleep 0.05; done", flag.display());
+    let until = format!("while [ ! -e '{}' ]; do sleep 0.05; done", flag.display());
     second.queue("runs", json!(["/bin/sh", "-c", until])).await;
     second.wait_for_state("runs", "TASK_RUNNING").await;
     first.wait_for_state("runs", "TASK_RUNNING").await;

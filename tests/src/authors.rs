@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::process::{binary, components};
+use crate::set_proxies;
 
 /// Runs `transom ARGUMENTS` in `dir` with the compiler for components. All tests share one target
 /// directory of cargo.
@@ -53,6 +54,7 @@ pub fn set_build_environment(command: &mut Command) {
     // Shared by all tests, and separate from the user's own cache.
     command.env("TRANSOM_CACHE_DIR", target.with_file_name("compiled"));
     command.env("CARGO_TARGET_DIR", target);
+    set_proxies(command);
 }
 
 /// Whether this machine has no Python or no Node.js, as `cargo xtask test` reported.

@@ -18,6 +18,7 @@ use crate::debian::{DebianRoot, checked_output, or_skip, with_root_environment};
 /// Runs systemd in the root `$1`, in a new control group `$2`, with the environment that systemd
 /// expects from a container runtime: <https://systemd.io/CONTAINER_INTERFACE>.
 const BOOT_SCRIPT: &str = r#"
+umask 022
 mount --bind "$1" "$1"
 cd "$1"
 mount -t cgroup2 cgroup2 mnt

@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::set_proxies;
+
 /// Paths below the root that every installation changes, though no package contains them.
 const VARIABLE_PATHS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "var/log", "tmp"];
 
@@ -159,7 +161,8 @@ fn clean_root() -> Result<PathBuf, String> {
         .args(["--variant=minbase", "--include=adduser,systemd", &codename])
         .arg(unfinished.path())
         .arg(&mirror);
-    checked_output(&mut debootstrap).map_err(|error| format!("debootstrap {codename}: {error}"))?;
+    checked_output(set_proxies(&mut debootstrap))
+        .map_err(|error| format!("debootstrap {codename}: {error}"))?;
     fs::rename(unfinished.keep(), &root).map_err(|error| error.to_string())?;
     Ok(root)
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use transom_testkit::eventually;
 
-use crate::process::{binary, user};
+use crate::process::{orchestrator, user};
 
 /// The programs and data of the tasks.
 pub struct Tasks {
@@ -35,11 +35,11 @@ impl Tasks {
     fn new(server: &'static str, exports: &str) -> Tasks {
         let folder = tempfile::tempdir().expect("a directory");
         let tasks = Tasks { folder, server };
-        let hold_file = tasks.folder().join("hold-$K3SFRAMEWORK_TYPE");
+        let hold_file = tasks.folder().join("hold-");
         let shared = tasks.shared();
         let shared = shared.display();
         let script = format!(
-            "#!/bin/sh\n{exports}export TRANSOM_ORCHESTRATOR_SHARED='{shared}'\nwhile [ -e {} ]; do sleep 0.05; done\nexec \"$@\"\n",
+            "#!/bin/sh\n{exports}export TRANSOM_ORCHESTRATOR_SHARED='{shared}'\nwhile [ -e '{}'$K3SFRAMEWORK_TYPE ]; do sleep 0.05; done\nexec \"$@\"\n",
             hold_file.display()
         );
         fs::write(tasks.script(), script).expect("written");
@@ -115,7 +115,7 @@ impl Tasks {
     fn datastore(&self) -> String {
         if self.server.ends_with("--nodes-only") {
             let hold_file = self.folder().join("hold-datastore");
-            return format!("test ! -e {} && exec sleep 1000000", hold_file.display());
+            return format!("test ! -e '{}' && exec sleep 1000000", hold_file.display());
         }
         "exec etcd --data-dir $DATA_DIR --unsafe-no-fsync --listen-client-urls http://127.0.0.1:$PORT0 \
          --listen-peer-urls http://127.0.0.1:0"
@@ -125,7 +125,7 @@ impl Tasks {
     /// The settings of `[kubernetes]` except the number of agents.
     pub fn settings(&self) -> String {
         let (folder, server) = (self.folder().display(), self.server);
-        let program = binary().with_file_name("orchestrator");
+        let program = orchestrator(self.folder());
         let program = program.display();
         let datastore = self.datastore();
         format!(

@@ -38,6 +38,7 @@ pub mod site;
 pub mod upgrade;
 
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The examples on the page for plugin authors compile.
 #[cfg(doctest)]
@@ -53,6 +54,25 @@ pub fn installed(path: &str) -> PathBuf {
         .map(|dir| dir.join(path))
         .find(|path| path.exists())
         .unwrap_or_else(|| panic!("no {path} found: `cargo xtask test` installs everything that tests need"))
+}
+
+/// Gives a program such as curl or cargo the proxies of this machine, for what it downloads, and none
+/// for loopback. `cargo xtask test` passes them in one variable, as `NAME=VALUE` lines, because it
+/// sets a proxy that does not answer for all other programs.
+pub fn set_proxies(command: &mut Command) -> &mut Command {
+    let mut direct = "127.0.0.1,localhost".to_owned();
+    if let Ok(lines) = std::env::var("TRANSOM_DOWNLOAD_PROXIES") {
+        for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+            command.env_remove(name);
+        }
+        for (name, value) in lines.lines().filter_map(|line| line.split_once('=')) {
+            command.env(name, value);
+            if name.eq_ignore_ascii_case("no_proxy") {
+                direct = format!("{direct},{value}");
+            }
+        }
+    }
+    command.env("no_proxy", &direct).env("NO_PROXY", direct)
 }
 
 /// An HTTP client for loopback.

@@ -46,6 +46,18 @@ pub fn check_built() -> Result<(), String> {
     Ok(())
 }
 
+/// The path of the stand-in for the orchestrator, as a link in `folder`: the setting that names the
+/// program separates words by spaces, which the path of the build may contain.
+pub fn orchestrator(folder: &Path) -> PathBuf {
+    let link = folder.join("orchestrator");
+    match std::os::unix::fs::symlink(binary().with_file_name("orchestrator"), &link) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            panic!("{}: {error}", link.display())
+        }
+        _ => link,
+    }
+}
+
 fn find_built((variable, name): (&str, &str)) -> PathBuf {
     find(variable, name)
         .unwrap_or_else(|| panic!("no `{name}` found: `cargo xtask test` builds everything that tests need"))

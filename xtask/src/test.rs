@@ -19,6 +19,22 @@ const FEATURES: &str = "transom-discovery/quic";
 /// The name of the end-to-end tests.
 const END_TO_END: &str = "e2e";
 
+/// A proxy that does not answer: a test fails if its client or the daemon uses a proxy for addresses
+/// of the cluster.
+const DEAD_PROXY: &str = "http://127.0.0.1:9";
+
+/// The variables that name a proxy or its exceptions.
+const PROXY_VARIABLES: [&str; 8] = [
+    "http_proxy",
+    "https_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+];
+
 /// Checks formatting and lints (unless `quick`), builds the components, and runs all tests. Prints
 /// the list of parts first, and the duration of each at the end.
 pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
@@ -90,6 +106,7 @@ fn run_tests(
             // In one variable, because cargo would apply the original variables to the tests, too.
             .env("TRANSOM_WASM_TOOLCHAIN", &toolchain)
             .env("TRANSOM_BIN", target().join("debug/transom"));
+        replace_proxies(&mut command);
         (name, command)
     });
     eprintln!("==> {TESTS}");
@@ -143,6 +160,23 @@ struct Package {
 struct Target {
     name: String,
     kind: Vec<String>,
+}
+
+/// Sets [`DEAD_PROXY`] for the tests. Those that download packages get the proxies of this machine
+/// from one variable, as `NAME=VALUE` lines.
+fn replace_proxies(command: &mut Command) {
+    let of_machine = PROXY_VARIABLES.iter().filter_map(|name| {
+        let value = std::env::var(name).ok()?;
+        Some(format!("{name}={value}"))
+    });
+    command.env(
+        "TRANSOM_DOWNLOAD_PROXIES",
+        of_machine.collect::<Vec<_>>().join("\n"),
+    );
+    for name in PROXY_VARIABLES {
+        command.env_remove(name);
+    }
+    command.envs(PROXY_VARIABLES[..4].iter().map(|name| (name, DEAD_PROXY)));
 }
 
 /// Runs a cargo subcommand that may not be installed.

@@ -180,7 +180,7 @@ test("attributes have the text of a constraint", () => {
 });
 
 test("every module has its types", async () => {
-  const { exports } = JSON.parse(await readFile(new URL(import.meta.resolve("transom-plugin/probe")).pathname.replace("src/probe.js", "package.json"), "utf8"));
+  const { exports } = JSON.parse(await readFile(new URL("../package.json", import.meta.resolve("transom-plugin/probe")), "utf8"));
   for (const [name, { types }] of Object.entries(exports)) {
     const path = import.meta.resolve(`transom-plugin/${name.slice(2)}`);
     const declared = await readFile(new URL(path.replace(/\.js$/, ".d.ts")), "utf8");

@@ -91,7 +91,9 @@ fn import_image(program: &str) -> Result<(), String> {
     }
     let archive = dir.path().join("image.tar");
     let mut tar = Command::new("tar");
-    tar.arg("-cf")
+    // Programs of every user may read it, whatever the umask of this process.
+    tar.arg("--mode=a+rX")
+        .arg("-cf")
         .arg(&archive)
         .arg("-C")
         .arg(dir.path().join("root"))

@@ -120,6 +120,8 @@ fn launch(dir: &TempDir, port: u16) -> Child {
         ])
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
         .arg(config)
+        // In the locale C, Java cannot work in a folder whose path has other characters than ASCII.
+        .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log)

@@ -6,13 +6,14 @@
 //! with and without the framework.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::Method;
-use transom_tests::process::{binary, user};
+use transom_tests::process::{orchestrator, user};
 
 use crate::client::{get, outcome_of};
 use crate::invariants::{Breach, Invariant};
@@ -31,7 +32,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// The section of a daemon's configuration. `folder` contains the data of the tasks.
 pub(crate) fn section(run: &str, folder: &str, port: u16) -> String {
-    let program = binary().with_file_name("orchestrator");
+    let program = orchestrator(Path::new(folder));
     let program = program.display();
     let variables = |kind: &str| {
         [

@@ -72,9 +72,18 @@ impl Port {
     async fn curl(&self, path: &str, args: &[&str]) -> (u16, String, String, Vec<u8>) {
         let (head, body) = (self.dir.path().join("head"), self.dir.path().join("body"));
         std::fs::write(&body, "").unwrap();
-        let mut curl_args: Vec<String> = ["-sS", "-m", "15", "-w", "%{http_code} %{http_version}", "-D"]
-            .map(str::to_owned)
-            .into();
+        let mut curl_args: Vec<String> = [
+            "-sS",
+            "--noproxy",
+            "*",
+            "-m",
+            "15",
+            "-w",
+            "%{http_code} %{http_version}",
+            "-D",
+        ]
+        .map(str::to_owned)
+        .into();
         curl_args.extend([
             head.display().to_string(),
             "-o".into(),
