@@ -13,6 +13,13 @@ use crate::set_proxies;
 /// Paths below the root that every installation changes, though no package contains them.
 const VARIABLE_PATHS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "var/log", "tmp"];
 
+/// Installs the release `$2` of the mirror `$3` into the folder `$1`, under a path that does not
+/// depend on the checkout: debootstrap fails below a path with a space.
+const DEBOOTSTRAP: &str = r#"
+mount --bind "$1" /mnt
+exec debootstrap --variant=minbase --include=adduser,systemd "$2" /mnt "$3"
+"#;
+
 /// A copy of the clean root; removed with its handle.
 pub struct DebianRoot {
     dir: tempfile::TempDir,
@@ -156,11 +163,12 @@ fn clean_root() -> Result<PathBuf, String> {
         .prefix("making-")
         .tempdir_in(&folder)
         .map_err(|error| error.to_string())?;
-    let mut debootstrap = Command::new("debootstrap");
+    let mut debootstrap = Command::new("unshare");
     debootstrap
-        .args(["--variant=minbase", "--include=adduser,systemd", &codename])
+        .args(["--mount", "--propagation", "private", "sh", "-euc", DEBOOTSTRAP])
+        .arg("sh")
         .arg(unfinished.path())
-        .arg(&mirror);
+        .args([&codename, &mirror]);
     checked_output(set_proxies(&mut debootstrap))
         .map_err(|error| format!("debootstrap {codename}: {error}"))?;
     fs::rename(unfinished.keep(), &root).map_err(|error| error.to_string())?;
