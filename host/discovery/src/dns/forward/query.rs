@@ -110,7 +110,7 @@ impl Query {
         // A bit for each byte of the longest name. Label lengths are below the letters.
         let bits: [u8; 32] = rand::random();
         for (at, byte) in query.question[..name].iter_mut().enumerate() {
-            if byte.is_ascii_alphabetic() && bits[at / 8 % bits.len()] >> (at % 8) & 1 == 1 {
+            if byte.is_ascii_alphabetic() && (bits[at / 8 % bits.len()] >> (at % 8)) & 1 == 1 {
                 *byte ^= 0x20;
             }
         }
