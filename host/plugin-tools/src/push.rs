@@ -4,6 +4,7 @@
 //! component with the same annotations gives the same image.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use oci_client::{
     Client, Reference, RegistryOperation,
@@ -97,7 +98,7 @@ impl Push {
         registries: &Registries,
         signer: Option<&Signer>,
     ) -> Result<String, OciDistributionError> {
-        let client = Client::try_from(client_config(registries))?;
+        let client = Client::try_from(client_config(registries, source.registry()))?;
         let auth = match registries.login(source.registry()) {
             Some(login) => RegistryAuth::Basic(login.user.clone(), login.password.clone()),
             None => RegistryAuth::Anonymous,
@@ -199,7 +200,18 @@ fn empty_manifest() -> OciImageManifest {
     }
 }
 
-fn client_config(registries: &Registries) -> ClientConfig {
+/// Whether a registry is on loopback, where a proxy does not reach it.
+fn is_on_loopback(registry: &str) -> bool {
+    let host = match registry.parse::<SocketAddr>() {
+        Ok(address) => return address.ip().to_canonical().is_loopback(),
+        Err(_) => registry.split(':').next().unwrap_or(registry),
+    };
+    host == "localhost" || host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn client_config(registries: &Registries, registry: &str) -> ClientConfig {
+    // A proxy that is set here replaces those of the environment; `*` excludes all servers from it.
+    let unused = is_on_loopback(registry).then(|| "http://localhost".to_owned());
     let authorities = CertificateDer::pem_slice_iter(&registries.authorities).flatten();
     ClientConfig {
         protocol: ClientProtocol::HttpsExcept(registries.plain_http.clone()),
@@ -212,6 +224,32 @@ fn client_config(registries: &Registries) -> ClientConfig {
         connect_timeout: Some(registries.idle_timeout),
         read_timeout: Some(registries.idle_timeout),
         user_agent: concat!("transom/", env!("CARGO_PKG_VERSION")),
+        no_proxy: unused.as_ref().map(|_| "*".to_owned()),
+        http_proxy: unused.clone(),
+        https_proxy: unused,
         ..ClientConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registries_on_loopback_are_reached_without_a_proxy() {
+        for (registry, expected) in [
+            ("127.0.0.1:5000", true),
+            ("127.0.0.2", true),
+            ("[::1]:5000", true),
+            ("localhost:5000", true),
+            ("localhost", true),
+            ("registry.example", false),
+            ("localhost.example:5000", false),
+            ("10.0.0.1:5000", false),
+        ] {
+            let config = client_config(&Registries::default(), registry);
+            assert_eq!(config.no_proxy.is_some(), expected, "{registry}");
+            assert_eq!(config.https_proxy.is_some(), expected, "{registry}");
+        }
     }
 }
