@@ -304,9 +304,9 @@ async fn refused_upload_changes_no_file() {
     let pinned = format!("digest = \"sha256:{}\"\n{manifest}", "0".repeat(64));
     let source = "world = \"event-filter\"\nsource = \"oci://127.0.0.1:1/x:1\"\n";
     for (name, body, code, expected) in [
-        ("..%2Fevents", wasm.clone(), 400, "invalid plugin name"),
+        ("..%2Fevents", wasm.clone(), 400, "percent-encoded"),
         ("-x", wasm.clone(), 400, "invalid plugin name"),
-        ("%1b[2J", wasm.clone(), 400, "invalid plugin name"),
+        ("%1b[2J", wasm.clone(), 400, "percent-encoded"),
         ("events", Vec::new(), 400, "tar archive"),
         ("events", b"no archive".to_vec(), 400, "tar archive"),
         ("events", pair("other", &manifest, &wasm), 400, "other.toml"),

@@ -23,7 +23,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri, header};
 use tokio::time::{Instant, timeout};
 use transom_common::error_chain;
-use transom_web::{ApiError, Caller, Credentials, ForwardError, Forwarder};
+use transom_web::{ApiError, Authority, Caller, Credentials, ForwardError, Forwarder};
 
 use crate::{Leader, LeaderAddress, NoLeader};
 
@@ -105,9 +105,10 @@ impl<H> Forwarding<H> {
         }
     }
 
-    /// Forwards with this daemon's credentials, so that the leader accepts a request that this
-    /// daemon has accepted, even if the leader does not trust this daemon's address. A request of
-    /// the read-only user keeps that user's credentials.
+    /// Forwards with this daemon's credentials, so that a leader of an earlier version, which knows
+    /// no proofs, accepts a request that this daemon has accepted, even if it does not trust this
+    /// daemon's address. A request that needed nothing is forwarded without them, and one of the
+    /// read-only user with that user's own.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<&Credentials>) -> Self {
         self.authorization = credentials.and_then(|credentials| {
@@ -186,9 +187,9 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
         if let Some(RequestedUri(uri)) = head.extensions.get() {
             forwarded_head.uri = uri.clone();
         }
-        let reads_only = |caller: &Caller| caller.read_only;
+        let is_authorized = |caller: &Caller| caller.authority != Authority::Nothing && !caller.read_only;
         if let Some(authorization) = &self.authorization
-            && !head.extensions.get().is_some_and(reads_only)
+            && head.extensions.get().is_some_and(is_authorized)
         {
             forwarded_head
                 .headers

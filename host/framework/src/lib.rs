@@ -3,6 +3,7 @@
 //!
 //! * [`Leader`]: which daemon leads, and the handles that only the leader has.
 //! * [`Forwarding`]: a middleware that serves a request, redirects it or forwards it to the leader.
+//! * [`daemon_key`]: the key by which the daemons of a site recognise each other's requests.
 //! * [`Framework`] runs a scheduler and a [`FrameworkService`] while this daemon leads.
 //!   [`Abdication`] releases the lease.
 //! * [`ServiceHandle`]: the running service, as the rest of the daemon uses it. [`serve`] serves a
@@ -31,6 +32,7 @@
 )]
 
 mod actor;
+mod daemon_key;
 mod error;
 mod explain;
 mod forwarding;
@@ -39,6 +41,7 @@ mod leader;
 mod service;
 
 pub use actor::{ActorError, Reply, ask};
+pub use daemon_key::daemon_key;
 pub use error::{Error, Result, ServiceError};
 pub use explain::{PlacementExplanation, Placements, explain_pending, explain_run_spec};
 pub use forwarding::{Forwarding, RequestedUri, Route};

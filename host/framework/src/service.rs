@@ -8,7 +8,7 @@ use axum::Router;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_common::error_chain;
-use transom_web::{AccessRules, BoundPort};
+use transom_web::{AccessPolicy, AccessRules, BoundPort};
 
 use crate::{Framework, FrameworkService, Leader, LeaderHandles};
 
@@ -36,14 +36,16 @@ pub struct ServiceHandle {
     routes: Routes,
 }
 
-/// The routes of a service for callers within the daemon, which authorize their requests themselves.
-/// Cheap to clone.
+/// The routes of a service for callers within the daemon, which authorize their requests themselves
+/// and give nobody more than the service's port does. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Routes {
     /// The routes, with the limits of the service's port but without its access control.
     pub router: Router,
     /// The access rules of the port for these routes.
     pub rules: AccessRules,
+    /// The credentials and networks of the port.
+    pub policy: AccessPolicy,
 }
 
 /// Serves a service's port until `token` is cancelled. If the port or the framework ends
@@ -84,6 +86,7 @@ impl ServicePort {
             routes: Routes {
                 router: router.clone(),
                 rules,
+                policy: port.config().policy(),
             },
         };
         let (name, token) = (service_port.port, service_port.token.clone());

@@ -86,6 +86,7 @@ pub fn start(
         let own = Routes {
             router: api::instances::below(service_port.routes().router.clone(), &config.path),
             rules: api::access_rules(),
+            policy: service_port.routes().policy.clone(),
         };
         let framework = config.name.clone();
         (service_port.service(name, leader, framework, own), runner)

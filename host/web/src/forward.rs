@@ -1,4 +1,9 @@
 //! Forwards requests to the leader.
+//!
+//! The target is forwarded byte for byte: the URI for the leader has the parts of the request's URI,
+//! and no text is parsed again. What this daemon has authorised is thus what the leader routes.
+
+mod connector;
 
 use std::time::Duration;
 
@@ -6,10 +11,14 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::access::{CHECKED_HEADERS, CLIENT, Caller, USER};
-use crate::{ApiError, Error, Result, request_trace};
+use self::connector::Connector;
+use crate::access::{self, CHECKED_HEADERS, Caller};
+use crate::{ApiError, DaemonKey, Error, Result, request_trace};
 
 /// The maximum number of daemons that forward a request.
 const MAX_HOPS: usize = 3;
@@ -25,6 +34,9 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+
+/// How long a connection to the leader is kept for the next request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Why a request was not forwarded, or has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,13 +61,15 @@ impl From<ForwardError> for ApiError {
 /// Forwards requests, and streams the answers back. Cheap to clone.
 ///
 /// A header lists the forwarding daemons, so that two daemons that forward to each other detect the
-/// loop. Two more headers pass the [`Caller`] to the leader.
+/// loop. More headers state the [`Caller`] to the leader and prove it.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
-    http: reqwest::Client,
+    http: Client<Connector, Body>,
     via: HeaderName,
     own_name: HeaderValue,
-    scheme: &'static str,
+    scheme: Scheme,
+    /// The key of the daemons, and the section of the port.
+    key: Option<(DaemonKey, &'static str)>,
 }
 
 impl Forwarder {
@@ -83,34 +97,40 @@ impl Forwarder {
     }
 
     fn with_issuers(via: HeaderName, own_name: &str, issuers: Option<&[u8]>) -> Result<Self> {
-        // Fails if a provider is already installed, which is then used.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Forwarder {
             own: own_name.to_owned(),
             source,
         };
-        let trusted = issuers.map_or(Ok(Vec::new()), reqwest::Certificate::from_pem_bundle);
-        let trusted = trusted.map_err(|error| failed(error.into()))?;
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(Self::CONNECT_TIMEOUT)
-            .tls_certs_only(trusted)
-            .build()
-            .map_err(|error| failed(error.into()))?;
+        let connector = connector::new(issuers, Self::CONNECT_TIMEOUT).map_err(failed)?;
+        let http = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
         let own_name = HeaderValue::from_str(own_name).map_err(|error| failed(error.into()))?;
-        let scheme = if issuers.is_some() { "https" } else { "http" };
+        let scheme = if issuers.is_some() {
+            Scheme::HTTPS
+        } else {
+            Scheme::HTTP
+        };
         Ok(Self {
             http,
             via,
             own_name,
             scheme,
+            key: None,
         })
     }
 
+    /// Proves with the key of the daemons who sent a request to the port of `section`.
+    #[must_use]
+    pub fn proving(mut self, key: DaemonKey, section: &'static str) -> Self {
+        self.key = Some((key, section));
+        self
+    }
+
     /// `https` if requests are forwarded over TLS, otherwise `http`.
-    pub fn scheme(&self) -> &'static str {
-        self.scheme
+    pub fn scheme(&self) -> &str {
+        self.scheme.as_str()
     }
 
     /// Forwards a request to `leader` (host and port) and returns its answer.
@@ -127,7 +147,10 @@ impl Forwarder {
         if hops.len() >= MAX_HOPS || hops.contains(&&self.own_name) {
             return Err(ForwardError::Loop);
         }
-        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        let target = head.uri.path_and_query();
+        let uri = self
+            .uri(leader, target)
+            .ok_or_else(|| ForwardError::Unreachable(leader.to_owned()))?;
         let mut headers = end_to_end(&head.headers);
         headers.remove(header::HOST);
         // This daemon has checked the request's origin; the leader has another name and would
@@ -135,21 +158,15 @@ impl Forwarder {
         for name in CHECKED_HEADERS {
             headers.remove(name);
         }
-        // The client's own values of these headers are removed: only this daemon names the client.
-        for (name, value) in [CLIENT, USER].into_iter().zip(named(head.extensions.get())) {
-            headers.remove(&name);
-            if let Some(value) = value {
-                headers.insert(name, value);
-            }
-        }
+        let key = self.key.as_ref().map(|(key, section)| (key, *section));
+        let caller = head.extensions.get::<Caller>();
+        access::state(caller, key, &head.method, &uri, &mut headers);
         headers.append(self.via.clone(), self.own_name.clone());
         request_trace::pass_on(&mut headers);
-        let sending = self
-            .http
-            .request(head.method.clone(), format!("{}://{leader}{path}", self.scheme))
-            .headers(headers)
-            .body(body)
-            .send();
+        let mut request = Request::new(Body::from(body));
+        (*request.method_mut(), *request.uri_mut()) = (head.method.clone(), uri);
+        *request.headers_mut() = headers;
+        let sending = self.http.request(request);
         let answer = match tokio::time::timeout(Self::ANSWER_TIMEOUT, sending).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
@@ -168,32 +185,31 @@ impl Forwarder {
             }
             Err(_) => return Err(ForwardError::Unanswered(leader.to_owned())),
         };
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = answer.status();
-        *response.headers_mut() = end_to_end(answer.headers());
+        let (head, body) = answer.into_parts();
+        let mut response = Response::new(Body::new(body));
+        *response.status_mut() = head.status;
+        *response.headers_mut() = end_to_end(&head.headers);
         response
             .headers_mut()
             .append(self.via.clone(), self.own_name.clone());
-        *response.body_mut() = Body::from_stream(answer.bytes_stream());
         response.extensions_mut().insert(Forwarded);
         Ok(response)
+    }
+
+    /// The URI of a target at `leader`. `None` if `leader` is not a host and port.
+    fn uri(&self, leader: &str, target: Option<&PathAndQuery>) -> Option<Uri> {
+        let root = || PathAndQuery::from_static("/");
+        let uri = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(leader.parse::<Authority>().ok()?)
+            .path_and_query(target.cloned().unwrap_or_else(root));
+        uri.build().ok()
     }
 }
 
 /// An extension of the response to a forwarded request: the leader has written its audit event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forwarded;
-
-/// The values of the headers that name the client and its user. The user's name may have any
-/// characters that a header can carry.
-fn named(caller: Option<&Caller>) -> [Option<HeaderValue>; 2] {
-    let client = caller.and_then(|caller| caller.client);
-    let user = caller.and_then(|caller| caller.user.as_ref());
-    [
-        client.and_then(|client| HeaderValue::from_str(&client.to_string()).ok()),
-        user.and_then(|user| HeaderValue::from_bytes(user.as_bytes()).ok()),
-    ]
-}
 
 /// Removes the headers of one connection: the standard ones, and those that `Connection` names.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {

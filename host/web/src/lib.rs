@@ -6,7 +6,10 @@
 //! * [`Json`] parses bodies, [`ApiError`] is the error of a handler, with the body that clients of
 //!   the app API read.
 //! * [`json_list`] writes a long list while it is sent.
-//! * [`Forwarder`] forwards requests to the leader, where several daemons share a store.
+//! * [`check_target`] rejects paths that programs read differently, before anything else sees a
+//!   request.
+//! * [`Forwarder`] forwards requests to the leader, where several daemons share a store; a
+//!   [`DaemonKey`] proves who forwards.
 //! * [`metrics`] renders a registry, [`RequestMetrics`] counts requests by route.
 //! * A [`Folder`] serves the files of a user interface.
 //! * A [`Certificate`] makes a port accept TLS only.
@@ -46,10 +49,11 @@ mod problems;
 mod request_metrics;
 mod request_trace;
 mod serve;
+mod target;
 
 pub use access::{
-    Access, AccessPolicy, AccessRules, AllowedHost, BoundPort, Caller, Credentials, Denial, ForeignSite,
-    LoopbackTrust, Origin, PortConfig, Presented, Requirement, Tls, TlsFiles, guarded,
+    Access, AccessPolicy, AccessRules, AllowedHost, Authority, BoundPort, Caller, Credentials, DaemonKey,
+    Denial, ForeignSite, LoopbackTrust, Origin, PortConfig, Presented, Requirement, Tls, TlsFiles, guarded,
 };
 pub use api_error::ApiError;
 pub use audit::truncated;
@@ -65,6 +69,7 @@ pub use listener::Listener;
 pub use problems::{Problem, Problems};
 pub use request_metrics::RequestMetrics;
 pub use serve::{Disconnect, Limits, body_limited, serve};
+pub use target::{InvalidTarget, check_target};
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -34,7 +34,7 @@ use self::refusals::{Refusals, RequestActivity};
 use self::streams::{Budgets, Slot};
 use self::write_deadline::WriteDeadline;
 use crate::json::{self, MaxBody};
-use crate::{ApiError, Certificate, Error, Listener, Result};
+use crate::{ApiError, Certificate, Error, Listener, Result, access, target};
 
 /// The limits of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub async fn serve(
     let listener =
         TcpListener::from_std(listener.socket).map_err(|source| Error::Bind { name, addr, source })?;
     tracing::info!(listener = name, %addr, tls = acceptor.is_some(), "listening");
-    let router = body_limited(router, limits.max_body);
+    let router = judged(body_limited(router, limits.max_body));
 
     let budgets = Budgets::new(limits);
     let mut connections = JoinSet::new();
@@ -340,6 +340,18 @@ async fn connection<S>(
     if let Err(error) = ended {
         tracing::debug!(%client, error = error_chain(&error), "connection lost");
     }
+}
+
+/// Rejects invalid request targets, and takes the headers by which daemons name a client out of the
+/// request: nothing sees them but the port's access policy.
+fn judged(router: Router) -> Router {
+    router.layer(middleware::from_fn(async |mut request: Request, next: Next| {
+        if let Err(error) = target::check_target(request.uri()) {
+            return ApiError::from(error).into_response();
+        }
+        access::take_statement(&mut request);
+        next.run(request).await
+    }))
 }
 
 /// Limits the bytes of a request's body on this router, on every port that serves it. Of several limits the

@@ -154,8 +154,31 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
         password: "p".into(),
     };
     let standby = Standby::new(Leadership::Follower(address.to_string()), Some(&credentials));
-    let (_, _, text) = standby.request(Method::GET, "/x").await;
-    assert_eq!(text, format!("leader GET /x {}", credentials.authorization()));
+    let from = |caller: Option<Caller>| {
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = "/x".parse().unwrap();
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
+        }
+        standby.send(request)
+    };
+    let (own, none) = (format!("leader GET /x {}", credentials.authorization()), "leader GET /x -");
+    for (authority, read_only, expected) in [
+        (Authority::Credentials, false, own.as_str()),
+        (Authority::Network, false, own.as_str()),
+        (Authority::Credentials, true, none),
+        (Authority::Nothing, false, none),
+    ] {
+        let caller = Caller {
+            authority,
+            read_only,
+            ..Caller::default()
+        };
+        let (_, _, text) = from(Some(caller)).await;
+        assert_eq!(text, expected, "{authority:?}");
+    }
+    let (_, _, text) = from(None).await;
+    assert_eq!(text, none);
     let (_, _, text) = standby.request(Method::GET, "/local").await;
     assert_eq!(text, "own GET /local -");
     // The read-only user gets no further permissions at the leader.
@@ -165,6 +188,7 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
     request.headers_mut().insert(header::AUTHORIZATION, shown);
     request.extensions_mut().insert(Caller {
         read_only: true,
+        authority: Authority::Credentials,
         ..Caller::default()
     });
     let (_, _, text) = standby.send(request).await;

@@ -13,6 +13,9 @@
 //! A port may have a second user, who may only read: with these credentials, which count as
 //! credentials everywhere, requests that may change something ([`AccessRules::changes`]) are
 //! rejected (403), also from networks that need none.
+//!
+//! A request that another daemon has forwarded has the rights of its client; see
+//! [`caller`](super::caller).
 
 use std::sync::Arc;
 
@@ -23,8 +26,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use ipnet::IpNet;
 
+use super::DaemonKey;
 use super::authentication::{Authentication, peer};
-use super::caller::Caller;
+use super::caller::{Authority, Caller, Vouched, accept_statement};
 use super::networks::is_within;
 use crate::audit::{Audit, truncated};
 use crate::{ApiError, Credentials, Presented};
@@ -101,6 +105,8 @@ pub struct AccessPolicy {
     /// The user who may only read.
     pub(super) reader: Option<Credentials>,
     pub(super) networks: Vec<IpNet>,
+    /// The key of the daemons that forward requests to the port.
+    pub(super) daemon_key: Option<DaemonKey>,
 }
 
 impl AccessPolicy {
@@ -127,8 +133,22 @@ impl AccessPolicy {
     }
 
     /// Compares the request with both pairs of credentials, even if the first one matches, so that
-    /// the time does not reveal which one did.
-    pub(super) fn authenticate(&self, request: &Request) -> Authentication<'_> {
+    /// the time does not reveal which one did. A request that a daemon vouches for has the rights
+    /// that the daemon states.
+    pub(super) fn authenticate<'a>(&'a self, request: &'a Request) -> Authentication<'a> {
+        if let Some(Vouched(caller)) = request.extensions().get() {
+            let user = caller.user.as_deref().unwrap_or_default();
+            return match caller.authority {
+                Authority::Credentials if caller.read_only => Authentication::Reader(user),
+                Authority::Credentials => Authentication::Full(user),
+                Authority::Network | Authority::Nothing
+                    if self.credentials.is_none() && self.reader.is_none() =>
+                {
+                    Authentication::NoneConfigured
+                }
+                Authority::Network | Authority::Nothing => Authentication::Missing,
+            };
+        }
         let compared = |credentials: &Option<Credentials>| {
             let credentials = credentials.as_ref();
             credentials.map(|credentials| credentials.presented(request.headers()))
@@ -147,7 +167,19 @@ impl AccessPolicy {
     }
 
     pub(super) fn trusts_network_of(&self, request: &Request) -> bool {
+        if let Some(Vouched(caller)) = request.extensions().get() {
+            return caller.authority == Authority::Network;
+        }
         peer(request).is_some_and(|peer| is_within(&self.networks, peer.ip()))
+    }
+
+    /// The client of a request that the policy allows.
+    pub fn caller(&self, request: &Request) -> Caller {
+        Caller::of(
+            self.authenticate(request),
+            self.trusts_network_of(request),
+            request,
+        )
     }
 
     /// The default rejection: 401 with a challenge, or 403, and the settings to change.
@@ -185,6 +217,7 @@ impl AccessPolicy {
         router.layer(middleware::from_fn(move |mut request: Request, next: Next| {
             let policy = Arc::clone(&policy);
             async move {
+                accept_statement(policy.daemon_key.as_ref(), policy.section, &mut request);
                 let (method, path) = (request.method(), request.uri().path());
                 let (requirement, changes) =
                     ((rules.requirement)(method, path), (rules.changes)(method, path));
@@ -198,9 +231,7 @@ impl AccessPolicy {
                     );
                     return (rules.rejection)(&policy, denial, request.uri().path());
                 }
-                let authentication = policy.authenticate(&request);
-                let trusted = policy.trusts_network_of(&request);
-                let caller = Caller::of(authentication, trusted, &request);
+                let caller = policy.caller(&request);
                 request.extensions_mut().insert(caller.clone());
                 if !changes {
                     return next.run(request).await;

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;
 
 use super::networks::loopback;
-use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, Origin, guarded};
+use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, DaemonKey, Origin, guarded};
 use crate::compression::compressed;
 use crate::concurrency::limited;
 use crate::serve::body_limited;
@@ -80,6 +80,9 @@ pub struct PortConfig {
     /// Nothing can be changed through the port: everybody may use it, and host names are checked
     /// only for connections that arrive on loopback, whatever the address to listen on.
     pub read_only: bool,
+    /// The key of the daemons that forward requests to this port, which prove with it who sent a
+    /// request; `None` if none do.
+    pub daemon_key: Option<DaemonKey>,
     /// The limits of its connections.
     pub limits: Limits,
     /// Time for pending requests to finish at shutdown.
@@ -103,6 +106,7 @@ impl PortConfig {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             read_only: false,
+            daemon_key: None,
             limits: Limits::default(),
             grace: Duration::from_secs(5),
         }
@@ -167,6 +171,7 @@ impl PortConfig {
             credentials: self.credentials.clone(),
             reader: self.reader.clone(),
             networks: configured.chain(loopback().filter(|_| trusts_loopback)).collect(),
+            daemon_key: self.daemon_key.clone(),
         }
     }
 
@@ -218,6 +223,13 @@ impl BoundPort {
         &self.config
     }
 
+    /// Sets [`PortConfig::daemon_key`], which is in the store and thus known later than the port.
+    #[must_use]
+    pub fn with_daemon_key(mut self, key: DaemonKey) -> Self {
+        self.config.daemon_key = Some(key);
+        self
+    }
+
     /// The bound address, with the actual port.
     pub fn addr(&self) -> SocketAddr {
         self.listener.local_addr()
@@ -252,10 +264,14 @@ impl BoundPort {
     /// # Errors
     /// [`Error::Forwarder`] if the configured host name is no valid header value.
     pub fn forwarder(&self, via: HeaderName) -> Result<Forwarder> {
-        match &self.issuers {
+        let forwarder = match &self.issuers {
             None => Forwarder::new(via, &self.advertised()),
             Some(issuers) => Forwarder::secured(via, &self.advertised(), issuers),
-        }
+        }?;
+        Ok(match &self.config.daemon_key {
+            Some(key) => forwarder.proving(key.clone(), self.config.name),
+            None => forwarder,
+        })
     }
 
     /// Serves `router` behind every check of the port until `token` is cancelled; see

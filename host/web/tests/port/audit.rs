@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use axum::extract::Request;
 use axum::routing::any;
 use axum::{Extension, Router};
 use http::{StatusCode, Uri, header};
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
-use transom_web::{AccessRules, Caller, LoopbackTrust, PortConfig};
+use transom_web::{AccessRules, Caller, DaemonKey, LoopbackTrust, PortConfig};
 
 use super::{Port, standby, user};
 
@@ -82,6 +83,7 @@ fn config() -> PortConfig {
         credentials: Some(user("full")),
         reader: Some(user("reader")),
         loopback_trust: LoopbackTrust::UnlessCredentials,
+        daemon_key: Some(DaemonKey::new(&[7; 32])),
         ..PortConfig::new("apps", 0)
     }
 }
@@ -90,7 +92,7 @@ fn config() -> PortConfig {
 async fn each_change_leaves_one_event_without_body_and_secrets() {
     let (log, _guard) = Log::start();
     let port = Port::serve(config().bind().await.unwrap(), callers(), rules());
-    let path = "/v2/apps/a%0Ab?force=true&token=hunter2";
+    let path = "/v2/apps/a%20b?force=true&token=hunter2";
     let change = port
         .ask("PUT", path)
         .header(header::AUTHORIZATION, user("full").authorization());
@@ -107,7 +109,7 @@ async fn each_change_leaves_one_event_without_body_and_secrets() {
         ("user", json!("full")),
         ("client", json!("127.0.0.1")),
         ("method", json!("PUT")),
-        ("path", json!("/v2/apps/a%0Ab")),
+        ("path", json!("/v2/apps/a%20b")),
         ("query", json!("force=true&token=********")),
         ("status", json!(202)),
         ("deployment", json!("d-1")),
@@ -186,7 +188,7 @@ async fn leader_audits_a_forwarded_change_with_the_original_client() {
     let (log, _guard) = Log::start();
     let leader = Port::serve(config().bind().await.unwrap(), callers(), rules());
     let standby = standby(config(), leader.addr).await;
-    // Daemons never send a user without a client, so this header is ignored and not forwarded.
+    // Only a daemon can prove this header, so it is ignored and not forwarded.
     let change = standby
         .ask("POST", "/v2/apps")
         .header("x-transom-user", "mallory");
@@ -213,28 +215,68 @@ async fn leader_audits_a_forwarded_change_with_the_original_client() {
     standby.stop().await;
 }
 
-/// A port without credentials trusts loopback, so it accepts the header without an `Authorization`.
+/// The standby is another process on this machine for the leader, so without its proof the leader
+/// would see a client on loopback without credentials.
 #[tokio::test]
-async fn a_handler_sees_the_client_that_a_daemon_names() {
-    for (with, authorization, named, client) in [
-        (false, None, "203.0.113.7", "203.0.113.7"),
-        (true, Some("full"), "203.0.113.7", "203.0.113.7"),
-        (true, Some("reader"), "203.0.113.7", "127.0.0.1"),
-        (true, Some("full"), "not an address", "127.0.0.1"),
+async fn leader_sees_client_user_and_rights_that_a_daemon_proves() {
+    let leader = Port::serve(config().bind().await.unwrap(), callers(), rules());
+    let standby = standby(config(), leader.addr).await;
+    for (name, method, status) in [
+        ("full", "POST", 202),
+        ("reader", "GET", 202),
+        ("reader", "POST", 403),
+    ] {
+        let request = standby.ask(method, "/x").header("x-transom-rights", "full");
+        let request = request.header(header::AUTHORIZATION, user(name).authorization());
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{name} {method}");
+        if status == 202 {
+            let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+            assert_eq!(answer, json!({"client": "127.0.0.1", "user": name}));
+        }
+    }
+    standby.stop().await;
+    leader.stop().await;
+}
+
+#[tokio::test]
+async fn headers_that_no_daemon_proves_reach_nothing() {
+    let headers = async |request: Request| {
+        let names = request.headers().keys().map(|name| name.as_str().to_owned());
+        let names: Vec<String> = names.filter(|name| name.starts_with("x-transom")).collect();
+        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+        json!({"headers": names, "client": caller.client.map(|it| it.to_string()), "user": caller.user})
+            .to_string()
+    };
+    for (with, authorization, seen) in [
+        (false, None, None),
+        (true, Some("full"), Some("full")),
+        (true, Some("reader"), Some("reader")),
     ] {
         let config = if with {
             config()
         } else {
             PortConfig::new("apps", 0)
         };
-        let port = Port::start(config, callers()).await;
-        let mut request = port.ask("GET", "/x").header("x-transom-client", named);
+        let port = Port::start(config, Router::new().fallback(any(headers))).await;
+        let mut request = port.ask("GET", "/x");
+        for (name, value) in [
+            ("x-transom-client", "203.0.113.7"),
+            ("x-transom-user", "mallory"),
+            ("x-transom-rights", "full"),
+            ("x-transom-proof", "1.AAAA"),
+            ("x-transom-anything", "1"),
+            ("x-transom-apps-via", "a:1"),
+        ] {
+            request = request.header(name, value);
+        }
         if let Some(name) = authorization {
             request = request.header(header::AUTHORIZATION, user(name).authorization());
         }
         let answer = request.send().await.unwrap().text().await.unwrap();
         let answer: Value = serde_json::from_str(&answer).unwrap();
-        assert_eq!(answer["client"], client, "{with} {authorization:?} {named}");
+        let expected = json!({"headers": ["x-transom-apps-via"], "client": "127.0.0.1", "user": seen});
+        assert_eq!(answer, expected, "{with} {authorization:?}");
         port.stop().await;
     }
 }

@@ -89,7 +89,8 @@ impl BoundService for BoundApps {
     }
 
     async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>> {
-        let address = self.port.advertised();
+        let port = context.forwarded_to(self.port)?;
+        let address = port.advertised();
         let cluster = context.cluster.clone();
         let framework = context.framework(
             self.info,
@@ -107,7 +108,7 @@ impl BoundService for BoundApps {
         );
         let started = transom_apps::start(
             self.config,
-            self.port,
+            port,
             Arc::clone(&context.store()?.store),
             dependencies,
             framework.election.leadership(),

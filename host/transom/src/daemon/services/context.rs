@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
@@ -10,6 +11,7 @@ use transom_framework::{Framework, FrameworkService, ServiceHandle};
 use transom_plugin_host::{Plugins, Reserved};
 use transom_scheduler::{MaintenanceMode, Metrics};
 use transom_store::{Election, Measured, Store};
+use transom_web::{BoundPort, DaemonKey};
 
 use crate::daemon::from_settings;
 use crate::{config, daemon::reserved};
@@ -21,6 +23,8 @@ pub(crate) struct StoreContext {
     lease: Duration,
     /// The prefix of this daemon's own keys, which is the same after a restart.
     pub(crate) daemon_prefix: String,
+    /// The key of the daemons that share the store.
+    daemon_key: DaemonKey,
 }
 
 impl StoreContext {
@@ -31,7 +35,11 @@ impl StoreContext {
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
         let store = from_settings::open_store(section, token).await?;
+        // An embedded store belongs to one daemon.
+        let shared = (!section.server.starts_with("file:")).then(|| Arc::clone(&store));
+        let daemon_key = transom_framework::daemon_key(shared).await;
         Ok(Self {
+            daemon_key: daemon_key.context("the key of the daemons that share the store")?,
             store: Arc::new(Measured::new(store, registry)),
             lease: Duration::from_secs(section.lease_seconds),
             daemon_prefix,
@@ -63,6 +71,11 @@ impl StartContext<'_> {
     /// No store was opened, because no service has a daemon prefix.
     pub(crate) fn store(&self) -> anyhow::Result<&StoreContext> {
         self.store.ok_or_else(|| anyhow::anyhow!("no store is open"))
+    }
+
+    /// The port with the key of the daemons that share the store, which forward requests to it.
+    pub(crate) fn forwarded_to(&self, port: BoundPort) -> anyhow::Result<BoundPort> {
+        Ok(port.with_daemon_key(self.store()?.daemon_key.clone()))
     }
 
     /// Runs a service's framework once every service has started.

@@ -7,7 +7,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 
 use transom_framework::Routes;
-use transom_web::AccessRules;
+use transom_web::{AccessRules, PortConfig, Requirement};
 
 use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
 use crate::admin::overview::document::ServiceState;
@@ -122,8 +122,13 @@ impl Service for transom_discovery::Discovery {
 
     fn routes(&self) -> Option<Routes> {
         let router = transom_discovery::Discovery::routes(self)?;
-        let rules = AccessRules::DEFAULT;
-        Some(Routes { router, rules })
+        // Everybody may read, and nothing can be changed.
+        let rules = AccessRules {
+            requirement: |_, _| Requirement::Nothing,
+            ..AccessRules::DEFAULT
+        };
+        let policy = PortConfig::new("discovery", 0).policy();
+        Some(Routes { router, rules, policy })
     }
 
     fn summary(&self) -> ServiceState {

@@ -117,7 +117,8 @@ impl BoundService for BoundKubernetes {
     }
 
     async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>> {
-        let (address, scheme) = (self.port.advertised(), self.port.scheme());
+        let port = context.forwarded_to(self.port)?;
+        let (address, scheme) = (port.advertised(), port.scheme());
         let (mut frameworks, mut instances) = (Vec::new(), Vec::new());
         for BoundInstance { name, config, info } in self.instances {
             let info = v1::FrameworkInfo {
@@ -145,7 +146,7 @@ impl BoundService for BoundKubernetes {
             registry: context.registry,
             token: context.token.child_token(),
         };
-        let started = transom_kubernetes::start(instances, self.port, resources);
+        let started = transom_kubernetes::start(instances, port, resources);
         let mut services: Vec<Box<dyn Service>> = Vec::new();
         for ((service, runner), framework) in started.context(Unavailable)?.into_iter().zip(frameworks) {
             let (summaries, placements) = (runner.summaries(), Arc::new(runner.explainer()));

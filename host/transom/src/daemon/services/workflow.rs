@@ -82,7 +82,8 @@ impl BoundService for BoundWorkflow {
             Some(own) => context.own_cluster(own).context(Misconfigured)?,
             None => context.cluster.clone(),
         };
-        let address = self.port.advertised();
+        let port = context.forwarded_to(self.port)?;
+        let address = port.advertised();
         let framework = context.framework(
             self.info,
             &address,
@@ -93,7 +94,7 @@ impl BoundService for BoundWorkflow {
         )?;
         let started = transom_workflow::start(
             self.config,
-            self.port,
+            port,
             context.plugins.clone(),
             cluster,
             framework.election.leadership(),

@@ -23,6 +23,8 @@ const MAX_BODY_BYTES: usize = 256 << 10;
 /// Why a request has no DNS message as its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rejection {
+    /// The path is one that is rejected on every port.
+    Target,
     Path,
     Method,
     MediaType,
@@ -44,6 +46,10 @@ impl Rejection {
     fn explained(self) -> (StatusCode, &'static str) {
         use StatusCode as S;
         match self {
+            Self::Target => (
+                S::BAD_REQUEST,
+                "the path contains a backslash, a dot segment, a control character, or an encoded dot or slash",
+            ),
             Self::Path => (S::NOT_FOUND, "DNS queries are answered at /dns-query"),
             Self::Method => (S::METHOD_NOT_ALLOWED, "use GET or POST"),
             Self::MediaType => (
@@ -105,6 +111,9 @@ enum Source {
 }
 
 fn check(head: &Parts) -> Result<Source, Rejection> {
+    if transom_web::check_target(&head.uri).is_err() {
+        return Err(Rejection::Target);
+    }
     if head.uri.path() != PATH {
         return Err(Rejection::Path);
     }

@@ -1,0 +1,47 @@
+//! The key of the daemons that share a store, by which they recognise each other's requests.
+//!
+//! The first daemon stores it; it never changes. To replace it, stop all daemons and delete the
+//! record `transom/daemon-key`.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use transom_store::typed::{Changes, Error, TypedStore};
+use transom_store::{Expect, Store};
+use transom_web::DaemonKey;
+
+/// The prefix of records that belong to no framework.
+const PREFIX: &str = "transom";
+const KEY: &str = "daemon-key";
+
+/// The stored key.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    key: [u8; DaemonKey::BYTES],
+}
+
+/// The key of the daemons that share `store`. A new key if no other daemon can share it (`None`).
+///
+/// # Errors
+/// If the store cannot be read or written, or the record is damaged.
+pub async fn daemon_key(store: Option<Arc<dyn Store>>) -> Result<DaemonKey, Error> {
+    let record = Record { key: rand::random() };
+    let Some(store) = store else {
+        return Ok(DaemonKey::new(&record.key));
+    };
+    let records = TypedStore::new(store, PREFIX);
+    if let Some(stored) = records.get::<Record>(KEY).await? {
+        return Ok(DaemonKey::new(&stored.value.key));
+    }
+    let mut changes = Changes::default();
+    changes.put(KEY, &record, Expect::Absent)?;
+    match records.commit(changes).await {
+        Ok(_) => Ok(DaemonKey::new(&record.key)),
+        // Another daemon was faster.
+        Err(conflict) if conflict.is_conflict() => match records.get::<Record>(KEY).await? {
+            Some(stored) => Ok(DaemonKey::new(&stored.value.key)),
+            None => Err(conflict),
+        },
+        Err(error) => Err(error),
+    }
+}
