@@ -9,6 +9,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod access;
 mod app_lifecycle;
 mod apps;
 mod apps_cli;

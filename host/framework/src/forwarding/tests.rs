@@ -162,7 +162,10 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
         }
         standby.send(request)
     };
-    let (own, none) = (format!("leader GET /x {}", credentials.authorization()), "leader GET /x -");
+    let (own, none) = (
+        format!("leader GET /x {}", credentials.authorization()),
+        "leader GET /x -",
+    );
     for (authority, read_only, expected) in [
         (Authority::Credentials, false, own.as_str()),
         (Authority::Network, false, own.as_str()),

@@ -123,9 +123,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use axum::body::Body;
+    use axum::extract::ConnectInfo;
     use axum::extract::Path;
     use axum::routing::any;
-    use axum::extract::ConnectInfo;
     use std::net::SocketAddr;
     use transom_web::{AccessRules, Credentials, LoopbackTrust, PortConfig, Requirement};
 

@@ -8,6 +8,7 @@ mod concurrency;
 mod folder;
 mod reader;
 mod request_metrics;
+mod targets;
 
 use std::net::SocketAddr;
 use std::time::Duration;

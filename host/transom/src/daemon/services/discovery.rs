@@ -128,7 +128,11 @@ impl Service for transom_discovery::Discovery {
             ..AccessRules::DEFAULT
         };
         let policy = PortConfig::new("discovery", 0).policy();
-        Some(Routes { router, rules, policy })
+        Some(Routes {
+            router,
+            rules,
+            policy,
+        })
     }
 
     fn summary(&self) -> ServiceState {
