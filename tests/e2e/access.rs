@@ -211,7 +211,7 @@ impl Site {
         };
         let configuration = format!(
             "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{}\"\n\
-             [store]\nserver = \"{}\"\nlease_seconds = 5\n[plugins]\ndir = \"plugins\"\n\
+             [store]\nserver = \"{}\"\nlease_seconds = 5\n[plugins]\ndir = \"plugins\"\nuploads = true\n\
              [admin]\nport = 0\n{}[apps]\nport = 0\n{}[workflow]\nport = 0\ncontainers = false\n{}\
              [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_listener = \"127.0.0.1\"\nhttp_port = 0\n{}{}",
             cluster.master,
