@@ -27,6 +27,8 @@ pub struct Config {
     pub completed_retention: Duration,
     /// Maximum number of active jobs; more are rejected.
     pub max_jobs: usize,
+    /// Maximum bytes of the definitions of all active jobs; more are rejected.
+    pub max_jobs_bytes: usize,
     /// The minimum interval of REVIVE calls for tasks that fit no offer: short, because jobs are
     /// short and their start delay matters.
     pub revive_interval: Duration,
@@ -118,6 +120,7 @@ impl Default for Config {
             unreachable_grace: Duration::from_mins(1),
             completed_retention: Duration::from_hours(24),
             max_jobs: 100_000,
+            max_jobs_bytes: 128 << 20,
             revive_interval: Duration::from_millis(200),
             store_timeout: transom_store::typed::TIMEOUT,
         }

@@ -40,6 +40,13 @@ pub(crate) struct JobView {
     pub(crate) agent: Option<Arc<HostPort>>,
 }
 
+impl JobView {
+    /// The approximate memory of its texts.
+    pub(crate) fn bytes(&self) -> usize {
+        self.answer.len() + self.message.as_ref().map_or(0, |text| text.len())
+    }
+}
+
 /// A job that has not ended.
 #[derive(Debug)]
 pub(crate) struct ActiveJob {

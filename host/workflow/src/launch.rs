@@ -66,7 +66,6 @@ pub(crate) fn constraints(spec: &Spec, defaults: &Defaults) -> Vec<String> {
 pub(crate) struct RunSpecCache {
     build: Arc<Build>,
     run_specs: HashMap<Needs, Arc<RunSpec>>,
-    sweep_at: usize,
     created: u64,
     /// Whether new constraints have appeared since the last check.
     constraints_changed: bool,
@@ -80,7 +79,6 @@ impl RunSpecCache {
         Self {
             build: Arc::new(Build { index, defaults }),
             run_specs: HashMap::new(),
-            sweep_at: MIN_SWEEP,
             created: 0,
             constraints_changed: false,
         }
@@ -105,12 +103,16 @@ impl RunSpecCache {
             .collect()
     }
 
+    /// Removes the run specs that no job needs, once there are many. Called every second, so that
+    /// the constraints of jobs that have ended do not stay in memory.
+    pub(crate) fn sweep(&mut self) {
+        if self.run_specs.len() > MIN_SWEEP {
+            self.run_specs.retain(|_, spec| Arc::strong_count(spec) > 1);
+        }
+    }
+
     /// The run spec of a job.
     pub(crate) fn run_spec(&mut self, spec: &Spec) -> Arc<RunSpec> {
-        if self.run_specs.len() >= self.sweep_at {
-            self.run_specs.retain(|_, spec| Arc::strong_count(spec) > 1);
-            self.sweep_at = MIN_SWEEP.max(2 * self.run_specs.len());
-        }
         let needs = Needs::of(spec, &self.build.defaults);
         if let Some(run_spec) = self.run_specs.get(&needs) {
             return Arc::clone(run_spec);

@@ -243,6 +243,11 @@ impl Site {
         }
     }
 
+    /// Sets the configuration for the next start.
+    pub(crate) fn set_config(&mut self, config: Config) {
+        self.config = config;
+    }
+
     /// Stops the service and starts it again with the same store; the scheduler keeps its tasks.
     pub(crate) async fn restart(mut self) -> Self {
         self.token.cancel();

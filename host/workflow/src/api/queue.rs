@@ -120,7 +120,7 @@ pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
 /// The task's `executor_config`; if it is empty, the task's resources. Memory is a string with a
 /// unit, as autoscalers expect.
 fn executor_config(spec: &Spec) -> Map<String, Value> {
-    let mut config = spec.executor_config.clone();
+    let mut config = spec.executor_config.members();
     if config.is_empty() {
         config.insert("cpus".to_owned(), json!(spec.cpus));
         config.insert("mem_limit".to_owned(), json!(in_units(spec.mem)));

@@ -14,6 +14,8 @@ pub(crate) enum Refusal {
     Exists(JobId),
     /// The maximum number of jobs is active.
     QueueFull(usize),
+    /// The definitions of the active jobs and of the new one have more bytes than the maximum.
+    QueueBytesFull { needed: usize, max: usize },
     /// The job does not exist.
     NoJob(JobId),
     /// The id is not valid, so no job has it.

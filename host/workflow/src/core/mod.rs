@@ -51,6 +51,10 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_BATCH: usize = 512;
 /// Maximum completed jobs that are kept, regardless of their age.
 const MAX_COMPLETED: usize = 1_000_000;
+/// Maximum bytes of what clients see of completed jobs, as for [`MAX_COMPLETED`].
+const MAX_COMPLETED_BYTES: usize = 256 << 20;
+/// The memory of a completed job besides its status.
+const COMPLETED_JOB_BYTES: usize = 512;
 /// Maximum completed jobs deleted at a time.
 const MAX_EXPIRED_PER_TICK: usize = 5_000;
 
@@ -88,7 +92,13 @@ impl Stored {
 }
 
 /// A run whose end is stored.
-type CompletedRun = (Timestamp, JobId, TaskId);
+struct CompletedRun {
+    at: Timestamp,
+    id: JobId,
+    task: TaskId,
+    /// Its approximate memory.
+    bytes: usize,
+}
 
 /// The actor.
 struct Core {
@@ -100,14 +110,18 @@ struct Core {
     metrics: Metrics,
     /// Active runs by Mesos task id.
     runs: HashMap<TaskId, Run>,
+    /// The bytes of the definitions of active runs.
+    active_bytes: usize,
     /// Runs that have ended for clients although their tasks have not; the scheduler kills these
     /// tasks.
     orphans: HashSet<TaskId>,
     /// Runs whose end is being stored, and whether to purge the scheduler's task record afterwards.
     ending: HashMap<TaskId, bool>,
     end_writer: EndWriter,
-    /// Runs whose end is stored, in the order of storing: time of the end, job, task.
+    /// Runs whose end is stored, in the order of storing.
     completed: VecDeque<CompletedRun>,
+    /// The bytes of all of them.
+    completed_bytes: usize,
     /// The Mesos task ids of all stored runs, which must not be reused.
     stored_ids: HashSet<TaskId>,
     /// Runs whose write failed with an unknown result. Their clients received an error, so they are
@@ -145,9 +159,11 @@ pub(crate) fn start(
         run_specs,
         metrics,
         runs: HashMap::new(),
+        active_bytes: 0,
         orphans: HashSet::new(),
         ending: HashMap::new(),
         completed: VecDeque::new(),
+        completed_bytes: 0,
         stored_ids: HashSet::new(),
         unconfirmed: Vec::new(),
         last: ChangeSeq::before(stored.term),
@@ -191,16 +207,25 @@ impl Core {
         for record in records {
             self.stored_ids.insert(record.task.clone());
             if let Some(end) = &record.end {
-                ended.push((end.at, record.id.clone(), record.task.clone()));
                 let changed = end.changed.unwrap_or_else(|| self.next_seq());
                 self.index.put(run::ended_view(&record, end, changed));
+                ended.push(self.completed_run(&record, end.at));
             } else {
                 pending.extend(self.resume(record, &tasks));
             }
         }
         self.scheduler.submit(pending);
-        ended.sort_by_key(|(at, ..)| *at);
+        ended.sort_by_key(|run| run.at);
+        self.completed_bytes += ended.iter().map(|run| run.bytes).sum::<usize>();
         self.completed.extend(ended);
+        if self.active_bytes > self.config.max_jobs_bytes {
+            tracing::warn!(
+                bytes = self.active_bytes,
+                max_jobs_bytes = self.config.max_jobs_bytes,
+                "the stored active jobs need more bytes than `workflow.max_jobs_bytes`; they continue, and further \
+                 jobs are rejected until enough of them have ended"
+            );
+        }
         let (mut purge, mut kill) = (Vec::new(), Vec::new());
         for (task, record) in tasks.iter() {
             if self.runs.contains_key(task) || self.ending.contains_key(task) {
@@ -237,6 +262,17 @@ impl Core {
                 None
             }
             None => Some(request),
+        }
+    }
+
+    /// A run that has ended, with the size of what the index shows of it.
+    fn completed_run(&self, record: &JobRecord, at: Timestamp) -> CompletedRun {
+        let shown = self.index.get(&record.id).filter(|view| view.task == record.task);
+        CompletedRun {
+            at,
+            id: record.id.clone(),
+            task: record.task.clone(),
+            bytes: COMPLETED_JOB_BYTES + shown.map_or(0, |view| view.bytes()),
         }
     }
 
@@ -295,6 +331,7 @@ impl Core {
         let (mut ids, mut tasks) = (HashMap::<JobId, usize>::new(), HashSet::new());
         let known_tasks = self.scheduler.tasks();
         let mut traces = Vec::new();
+        let mut batch_bytes = 0;
         for (request, trace, reply) in jobs {
             let number = self.next_seq();
             let id = match request.id {
@@ -320,10 +357,17 @@ impl Core {
                 }
             }
             let is_active = existing.is_some_and(|view| !view.state.is_final()) || in_batch.is_some();
+            let bytes = request.spec.bytes();
+            let (needed, max) = (
+                self.active_bytes + batch_bytes + bytes,
+                self.config.max_jobs_bytes,
+            );
             let refusal = if request.unique && is_active {
                 Some(Refusal::Exists(id.clone()))
             } else if self.runs.len() + records.len() >= self.config.max_jobs {
                 Some(Refusal::QueueFull(self.config.max_jobs))
+            } else if needed > max {
+                Some(Refusal::QueueBytesFull { needed, max })
             } else {
                 None
             };
@@ -331,6 +375,7 @@ impl Core {
                 let _ = reply.send(Err(refusal));
                 continue;
             }
+            batch_bytes += bytes;
             // The scheduler's task record of an earlier run may not be purged yet.
             let is_id_taken =
                 |task: &TaskId| self.is_taken(task) || tasks.contains(task) || known_tasks.contains_key(task);
@@ -400,6 +445,7 @@ impl Core {
             queued_at: run.record.queued_at,
             spec,
         };
+        self.active_bytes += run.spec.bytes();
         self.stored_ids.insert(task.clone());
         self.index.admit(run.view(number), job);
         self.runs.insert(

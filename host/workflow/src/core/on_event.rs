@@ -10,7 +10,7 @@ use transom_common::error_chain;
 use transom_scheduler::{Event, TaskRecord};
 
 use super::persist::JobRecord;
-use super::{Core, MAX_COMPLETED, MAX_EXPIRED_PER_TICK, run};
+use super::{Core, MAX_COMPLETED, MAX_COMPLETED_BYTES, MAX_EXPIRED_PER_TICK, run};
 use crate::job_state::{JobState, from_task_state};
 
 impl Core {
@@ -110,6 +110,7 @@ impl Core {
     /// only after it is stored, so that a crash cannot change it.
     pub(super) fn finish(&mut self, task: &TaskId, state: JobState, message: Option<String>) {
         let Some(run) = self.runs.remove(task) else { return };
+        self.active_bytes -= run.spec.bytes();
         let launched = run.cluster.as_ref().and_then(|record| record.staged_at);
         let ran = launched.map(|at| Timestamp::now().duration_since(at));
         let ran = ran.map(|ran| Duration::try_from(ran).unwrap_or_default());
@@ -143,8 +144,9 @@ impl Core {
                 let changed = self.next_seq();
                 self.index.end(run::ended_view(&record, end, changed));
             }
-            self.completed
-                .push_back((end.at, record.id.clone(), record.task.clone()));
+            let run = self.completed_run(&record, end.at);
+            self.completed_bytes += run.bytes;
+            self.completed.push_back(run);
         }
         self.scheduler.purge(purge);
     }
@@ -178,6 +180,7 @@ impl Core {
             self.cancel(&task, JobState::Failed, message);
         }
         self.delete_expired(now).await;
+        self.run_specs.sweep();
         self.update_gauges();
         self.publish_pending_constraints();
     }
@@ -188,12 +191,16 @@ impl Core {
         let is_old = |at: Timestamp| {
             Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention
         };
-        let surplus = self.completed.len().saturating_sub(MAX_COMPLETED);
+        let surplus = surplus(
+            self.completed.iter().map(|run| run.bytes),
+            self.completed.len().saturating_sub(MAX_COMPLETED),
+            self.completed_bytes.saturating_sub(MAX_COMPLETED_BYTES),
+        );
         let mut to_delete: Vec<TaskId> = std::mem::take(&mut self.unconfirmed);
         let unconfirmed = to_delete.len();
         let expired = self.completed.iter().enumerate().take(MAX_EXPIRED_PER_TICK);
-        let expired = expired.take_while(|(index, (at, ..))| *index < surplus || is_old(*at));
-        to_delete.extend(expired.map(|(_, (_, _, task))| task.clone()));
+        let expired = expired.take_while(|(index, run)| *index < surplus || is_old(run.at));
+        to_delete.extend(expired.map(|(_, run)| run.task.clone()));
         if to_delete.is_empty() {
             return;
         }
@@ -206,9 +213,46 @@ impl Core {
             self.unconfirmed = to_delete;
             return;
         }
-        for (_, id, task) in self.completed.drain(..to_delete.len() - unconfirmed) {
-            self.stored_ids.remove(&task);
-            self.index.remove(&id, &task);
+        for run in self.completed.drain(..to_delete.len() - unconfirmed) {
+            self.completed_bytes -= run.bytes;
+            self.stored_ids.remove(&run.task);
+            self.index.remove(&run.id, &run.task);
+        }
+    }
+}
+
+/// How many of the oldest entries are deleted so that their number shrinks by `count` and their
+/// bytes by `bytes`.
+fn surplus(sizes: impl Iterator<Item = usize>, count: usize, bytes: usize) -> usize {
+    let mut freed = 0;
+    let by_bytes = sizes.take_while(|size| {
+        let is_over = freed < bytes;
+        freed += size;
+        is_over
+    });
+    by_bytes.count().max(count)
+}
+
+#[cfg(test)]
+mod surplus_tests {
+    use super::surplus;
+
+    #[test]
+    fn oldest_completed_jobs_are_deleted_by_count_and_by_bytes() {
+        let sizes = [10, 20, 30, 40];
+        for (count, bytes, expected) in [
+            (0, 0, 0),
+            (3, 0, 3),
+            (0, 1, 1),
+            (0, 10, 1),
+            (0, 11, 2),
+            (1, 100, 4),
+        ] {
+            assert_eq!(
+                surplus(sizes.into_iter(), count, bytes),
+                expected,
+                "{count} entries, {bytes} bytes"
+            );
         }
     }
 }

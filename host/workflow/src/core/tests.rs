@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
 
 use crate::Config;
@@ -281,6 +281,89 @@ async fn queue_rejects_jobs_beyond_max_jobs() {
     let answer = site.ask(Method::POST, "/v0/queue_command", Some(job("b"))).await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
     assert_eq!(answer.header("retry-after"), Some("5"));
+}
+
+/// A job with this much text in its `executor_config`.
+fn large_job(id: &str, bytes: usize) -> Value {
+    json!({"airflow_task_id": id, "command": ["true"], "executor_config": {"text": "x".repeat(bytes)}})
+}
+
+#[tokio::test]
+async fn queue_rejects_jobs_beyond_max_jobs_bytes_until_others_end() {
+    let config = Config {
+        max_jobs_bytes: 150_000,
+        ..Config::default()
+    };
+    let site = Site::start_with(config).await;
+    for id in ["a", "b"] {
+        site.queue(large_job(id, 60_000)).await;
+    }
+    let post = |body| site.ask(Method::POST, "/v0/queue_command", Some(body));
+    let answer = post(large_job("c", 60_000)).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
+    assert_eq!(answer.header("retry-after"), Some("5"));
+    let message = answer.json()["message"].to_string();
+    assert!(
+        message.contains("the maximum is 150000 (`max_jobs_bytes`)"),
+        "{message}"
+    );
+    site.queue(job("small")).await;
+    site.scheduler.wait_until_submitted(3).await;
+    site.scheduler.launch("a").await;
+    site.scheduler.update("a", TaskState::Finished, None);
+    site.wait_for_state("a", "TASK_FINISHED").await;
+    site.queue(large_job("c", 60_000)).await;
+}
+
+#[tokio::test]
+async fn stored_jobs_above_max_jobs_bytes_continue_and_only_new_ones_are_rejected() {
+    let mut site = Site::start().await;
+    for id in ["a", "b"] {
+        site.queue(large_job(id, 60_000)).await;
+    }
+    site.set_config(Config {
+        max_jobs_bytes: 70_000,
+        ..Config::default()
+    });
+    let site = site.restart().await;
+    for id in ["a", "b"] {
+        site.wait_for_state(id, "TASK_STAGING").await;
+    }
+    let answer = site.ask(Method::POST, "/v0/queue_command", Some(job("c"))).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
+    for id in ["a", "b"] {
+        site.scheduler.launch(id).await;
+        site.scheduler.update(id, TaskState::Finished, None);
+        site.wait_for_state(id, "TASK_FINISHED").await;
+    }
+    site.queue(job("c")).await;
+}
+
+#[tokio::test]
+async fn oversized_fields_and_jobs_are_rejected_with_their_limits() {
+    let site = Site::start().await;
+    let long = "x".repeat(300_000);
+    for (body, path, limit) in [
+        (large_job("a", 65_536), "/executor_config", "65536"),
+        (
+            json!({"command": ["true"], "attributes": [format!("a:{}", &long[..20_000])]}),
+            "/attributes",
+            "16384",
+        ),
+        (json!({"command": ["true", long]}), "/", "262144"),
+        (
+            json!({"command": ["true"], "environment": {"A": long}}),
+            "/",
+            "262144",
+        ),
+        (json!({"command": vec![""; 10_000]}), "/", "262144"),
+    ] {
+        let answer = site.ask(Method::POST, "/v0/queue_command", Some(body)).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{path}");
+        let detail = &answer.json()["details"][0];
+        assert_eq!(detail["path"], path, "{detail}");
+        assert!(detail.to_string().contains(limit), "{detail}");
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use transom_web::Problems;
 
 use super::field_reader::{Fields, NUL, has_nul, kind, scalar};
-use super::{Command, Containerizer, JobPort, Key, Mount, Spec, megabytes};
+use super::{Command, Containerizer, ExecutorConfig, JobPort, Key, Mount, Spec, megabytes};
 use crate::config::Defaults;
 use crate::ids::JobId;
 
@@ -17,6 +17,13 @@ use crate::ids::JobId;
 const MAX_PORTS: usize = 64;
 /// Maximum bytes of a request key, which is stored with its job.
 const MAX_REQUEST_KEY_BYTES: usize = 200;
+/// Maximum bytes of `executor_config`.
+const MAX_EXECUTOR_CONFIG_BYTES: usize = 64 << 10;
+/// Maximum bytes of all constraints of a job, of which the matching keeps copies.
+const MAX_ATTRIBUTES_BYTES: usize = 16 << 10;
+/// Maximum bytes of a job as [`Spec::bytes`] counts them. The system of an agent accepts arguments
+/// of 128 KiB.
+const MAX_JOB_BYTES: usize = 256 << 10;
 
 /// A parsed body.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +84,9 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
     });
     let unique = fields.flag(&["unique"]).unwrap_or(false);
     let request_key = fields.read(&["request_key"], request_key);
-    let spec = spec(&mut fields, config.cloned().unwrap_or_default(), defaults);
+    let executor_config = ExecutorConfig::from(config.unwrap_or(&empty));
+    let spec = spec(&mut fields, executor_config, defaults);
+    check_size(&mut fields.problems, &spec);
     Some(if fields.problems.is_empty() {
         Ok(Request {
             id,
@@ -91,7 +100,7 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
     })
 }
 
-fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: &Defaults) -> Spec {
+fn spec(fields: &mut Fields<'_>, executor_config: ExecutorConfig, defaults: &Defaults) -> Spec {
     let command = command(fields, defaults);
     let image = fields.text(&["image"]);
     if defaults.containers && image.is_none() && defaults.image.is_none() && fields.get(&["image"]).is_none()
@@ -138,6 +147,33 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
         kill_grace: fields.number(&["kill_grace"], 0.0),
         key: fields.read(&["workflow_key", "airflow_key"], key),
         executor_config,
+    }
+}
+
+/// Adds the problems of free fields that are too large, and of a job that is too large as a whole.
+fn check_size(problems: &mut Problems, spec: &Spec) {
+    let attributes: usize = spec.attributes.iter().map(String::len).sum();
+    for (path, bytes, max) in [
+        (
+            "/executor_config",
+            spec.executor_config.len(),
+            MAX_EXECUTOR_CONFIG_BYTES,
+        ),
+        ("/attributes", attributes, MAX_ATTRIBUTES_BYTES),
+    ] {
+        if bytes > max {
+            problems.add(path, format!("has {bytes} bytes; expected at most {max}"));
+        }
+    }
+    let bytes = spec.bytes();
+    if bytes > MAX_JOB_BYTES {
+        problems.add(
+            "/",
+            format!(
+                "the job needs {bytes} bytes of memory; expected at most {MAX_JOB_BYTES}: pass large values as files \
+                 or by reference"
+            ),
+        );
     }
 }
 

@@ -68,7 +68,7 @@ fn neutral_names_win_and_executor_config_is_the_fallback() {
     assert_eq!(spec.command, Command::Shell("echo hi".to_owned()));
     assert_eq!((spec.cpus, spec.mem), (2.0, 512.0));
     assert_eq!(spec.attributes, ["a:b"]);
-    assert_eq!(spec.executor_config["instance_type"], "m5.large");
+    assert_eq!(spec.executor_config.members()["instance_type"], "m5.large");
     let key = spec.key.unwrap();
     assert_eq!((key.run_id.as_str(), key.try_number, key.map_index), ("r", 2, -1));
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::{JobPort, Mount};
+use super::{ExecutorConfig, JobPort, Mount};
 
 /// A job's definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,7 +43,51 @@ pub(crate) struct Spec {
     /// The task of the workflow engine; `/v0/dags` lists jobs that have one.
     pub(crate) key: Option<Key>,
     /// The workflow engine's settings of the task, unchanged; returned by `/v0/dags`.
-    pub(crate) executor_config: Map<String, Value>,
+    pub(crate) executor_config: ExecutorConfig,
+}
+
+/// The memory of a list's or map's element besides its text.
+const ELEMENT_BYTES: usize = 128;
+/// The memory of an active job besides its definition.
+const JOB_BYTES: usize = 512;
+
+impl Spec {
+    /// The approximate memory of an active job with this definition.
+    pub(crate) fn bytes(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let map = |map: &BTreeMap<String, String>| -> usize {
+            let elements = map.iter();
+            elements
+                .map(|(name, value)| ELEMENT_BYTES + name.len() + value.len())
+                .sum()
+        };
+        let command = match &self.command {
+            Command::Args(argv) => argv.iter().map(|word| ELEMENT_BYTES + word.len()).sum(),
+            Command::Shell(line) => line.len(),
+        };
+        let volumes = self.volumes.iter().map(|mount| {
+            let texts = mount.source.len() + text(&mount.driver) + mount.container_path.len();
+            ELEMENT_BYTES + texts
+        });
+        let ports = self.ports.iter().map(|port| ELEMENT_BYTES + text(&port.name));
+        let key = self.key.as_ref();
+        let key = key.map_or(0, |key| key.dag_id.len() + key.task_id.len() + key.run_id.len());
+        // The matching keeps its own copies of the constraints.
+        let attributes = self.attributes.iter().map(|one| 4 * (ELEMENT_BYTES + one.len()));
+        JOB_BYTES
+            + size_of::<Self>()
+            + command
+            + text(&self.image)
+            + map(&self.environment)
+            + attributes.sum::<usize>()
+            + text(&self.network_mode)
+            + text(&self.user)
+            + volumes.sum::<usize>()
+            + ports.sum::<usize>()
+            + map(&self.labels)
+            + key
+            + self.executor_config.len()
+    }
 }
 
 /// The command of a job.
