@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{HeaderValue, header};
@@ -15,8 +16,37 @@ use super::destination::{CheckedUrl, Policy};
 
 /// The maximum number of queued events of a subscriber; further ones are dropped.
 pub(super) const MAX_QUEUED: usize = 1000;
+/// The maximum size of the queued events in bytes; one larger event is queued if it is the only one.
+pub(super) const MAX_QUEUED_BYTES: usize = 4 << 20;
 /// The backoff between the attempts of one event.
 const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+
+/// An event in a subscriber's queue.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) body: Arc<str>,
+    /// The bytes of all events in the queue.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Queued {
+    /// `None` if the queue has no room for its bytes.
+    pub(super) fn new(body: &Arc<str>, waiting: &Arc<AtomicUsize>) -> Option<Self> {
+        let before = waiting.fetch_add(body.len(), Ordering::Relaxed);
+        // Dropped if it is not returned, and then no longer counted.
+        let queued = Self {
+            body: Arc::clone(body),
+            waiting: Arc::clone(waiting),
+        };
+        (before == 0 || before + body.len() <= MAX_QUEUED_BYTES).then_some(queued)
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.body.len(), Ordering::Relaxed);
+    }
+}
 
 /// One subscriber.
 #[derive(Debug)]
@@ -32,7 +62,7 @@ pub(super) struct Delivery {
 
 impl Delivery {
     /// Posts the events, one after the other, until `token` is cancelled.
-    pub(super) async fn run(self, mut events: mpsc::Receiver<Arc<str>>, token: CancellationToken) {
+    pub(super) async fn run(self, mut events: mpsc::Receiver<Queued>, token: CancellationToken) {
         let url = self.checked.url.as_str();
         let client = match self.client() {
             Ok(client) => client,
@@ -47,8 +77,8 @@ impl Delivery {
         };
         let mut failing = false;
         let posting = async {
-            while let Some(body) = events.recv().await {
-                match self.post(&client, &body).await {
+            while let Some(event) = events.recv().await {
+                match self.post(&client, &event.body).await {
                     Ok(()) => {
                         self.metrics.record_outcome("delivered");
                         if std::mem::take(&mut failing) {
@@ -148,4 +178,25 @@ fn system_certificates() -> Vec<reqwest::Certificate> {
     certificates
         .filter_map(|certificate| reqwest::Certificate::from_der(certificate).ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_is_bounded_in_bytes() {
+        let waiting = Arc::<AtomicUsize>::default();
+        let body: Arc<str> = "x".repeat(MAX_QUEUED_BYTES / 2).into();
+        let first = Queued::new(&body, &waiting);
+        let second = Queued::new(&body, &waiting);
+        assert!(first.is_some() && second.is_some());
+        assert!(Queued::new(&body, &waiting).is_none());
+        drop(first);
+        assert!(Queued::new(&body, &waiting).is_some());
+        drop(second);
+        let largest: Arc<str> = "x".repeat(MAX_QUEUED_BYTES + 1).into();
+        assert!(Queued::new(&largest, &waiting).is_some(), "the only one");
+        assert_eq!(waiting.load(Ordering::Relaxed), 0);
+    }
 }

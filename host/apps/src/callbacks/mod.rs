@@ -14,6 +14,7 @@ mod destination;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -35,7 +36,7 @@ use transom_store::typed::{Changes, TypedStore};
 use crate::Error;
 use crate::bus::{Bus, Draft, StreamKey, frames, shapes};
 use crate::config::Callbacks as Settings;
-use delivery::Delivery;
+use delivery::{Delivery, Queued};
 pub(crate) use destination::DestinationError;
 use destination::{CheckedUrl, Policy};
 
@@ -129,7 +130,9 @@ struct Shared {
 /// A running subscriber. Dropping it ends its task after the attempt that is under way.
 #[derive(Debug)]
 struct Subscriber {
-    queue: mpsc::Sender<Arc<str>>,
+    queue: mpsc::Sender<Queued>,
+    /// The bytes of the events in the queue.
+    waiting: Arc<AtomicUsize>,
     /// Whether the last event was dropped because the queue was full.
     is_full: bool,
     _running: tokio_util::sync::DropGuard,
@@ -254,6 +257,7 @@ impl Callbacks {
         shared.tracker.spawn(delivery.run(events, token.clone()));
         Subscriber {
             queue,
+            waiting: Arc::default(),
             is_full: false,
             _running: token.drop_guard(),
         }
@@ -306,14 +310,16 @@ impl Callbacks {
         }
         let body: Arc<str> = body.into();
         for (url, subscriber) in &mut *subscribers {
-            let queued = subscriber.queue.try_send(Arc::clone(&body)).is_ok();
+            let event = Queued::new(&body, &subscriber.waiting);
+            let queued = event.is_some_and(|event| subscriber.queue.try_send(event).is_ok());
             if !queued {
                 self.shared.metrics.record_outcome("dropped");
                 if !subscriber.is_full {
                     tracing::warn!(
                         url,
-                        "callback subscriber is too slow: its queue of {} events is full; events are dropped",
-                        delivery::MAX_QUEUED
+                        "callback subscriber is too slow: its queue of {} events or {} bytes is full; events are dropped",
+                        delivery::MAX_QUEUED,
+                        delivery::MAX_QUEUED_BYTES
                     );
                 }
             }
