@@ -53,6 +53,11 @@ pub struct Config {
     /// The number of definitions of an app that are kept, the current one among them. Those that
     /// instances run are kept in addition.
     pub max_versions: usize,
+    /// The approximate memory of all definitions in bytes, and of the past ones that instances run.
+    pub max_definitions_bytes: u64,
+    /// The size of all past definitions in the store, in bytes. An app whose change would exceed it
+    /// keeps fewer of its own.
+    pub max_versions_bytes: u64,
     /// The range of service ports; a port of 0 in a definition gets a number from it.
     pub service_ports: RangeInclusive<u16>,
     /// Where checks run.
@@ -246,6 +251,8 @@ impl Default for Config {
             max_apps: None,
             max_instances: 100_000,
             max_versions: 50,
+            max_definitions_bytes: 256 << 20,
+            max_versions_bytes: 1 << 30,
             service_ports: 10_000..=20_000,
             checks: Checks::default(),
             check_concurrency: DEFAULT_CONCURRENCY,

@@ -29,9 +29,10 @@ impl From<Refusal> for ApiError {
             | Refusal::PodExists(_)
             | Refusal::GroupExists(_)
             | Refusal::AppHasPath(_) => Self::new(StatusCode::CONFLICT, text),
-            Refusal::TooManyDeployments(_) | Refusal::TooManyApps(_) => {
-                Self::new(StatusCode::FORBIDDEN, text)
-            }
+            Refusal::TooManyDeployments(_)
+            | Refusal::TooManyApps(_)
+            | Refusal::TooManyDefinitionBytes { .. }
+            | Refusal::TooManyPastBytes { .. } => Self::new(StatusCode::FORBIDDEN, text),
             Refusal::Locked(deployments) => {
                 let deployments = deployments.iter().map(|id| DeploymentReference { id });
                 let deployments = json!(deployments.collect::<Vec<_>>());

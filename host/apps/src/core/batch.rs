@@ -406,8 +406,8 @@ impl Core {
         self.pending.insert(id.clone());
         let spec = record.spec.clone();
         let Some(state) = self.specs.get_mut(&id) else {
-            self.specs
-                .insert(id.clone(), SpecState::new(record, &self.launch));
+            let state = SpecState::new(record, &self.launch, &self.past_bytes);
+            self.specs.insert(id.clone(), state);
             return self.handle_definition_change(&id, None, Some(&spec), &BTreeSet::new());
         };
         if state.record.spec.config_version() != spec.config_version() {

@@ -178,6 +178,16 @@ pub(crate) enum Refusal {
     TooManyDeployments(usize),
     #[error("at most {0} apps may exist (`apps.max_apps`); delete apps first")]
     TooManyApps(usize),
+    #[error(
+        "the definitions of all apps, pods and groups would need {needed} bytes of memory, and the maximum is {max} \
+         (`apps.max_definitions_bytes`); delete apps or make definitions smaller first"
+    )]
+    TooManyDefinitionBytes { needed: u64, max: u64 },
+    #[error(
+        "the past and deleted definitions that instances still run need {needed} bytes of memory, and the maximum is {max} \
+         (`apps.max_definitions_bytes`); wait until deployments have replaced their instances"
+    )]
+    TooManyPastBytes { needed: u64, max: u64 },
     #[error("the definition is not valid")]
     Invalid(Invalid),
     /// A required component could not be called.

@@ -12,6 +12,9 @@ use crate::tree::edit::EditedGroup;
 
 /// The number of changes that are kept.
 const MAX_CHANGES: usize = 50;
+/// The apps, pods and groups that all kept changes may name together. A change that is larger is kept
+/// until the next one.
+const MAX_NAMED: usize = 250_000;
 
 /// The changes below a group since one of its versions.
 #[derive(Debug, PartialEq)]
@@ -27,6 +30,8 @@ pub(crate) struct ChangesSince {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     changes: Vector<Arc<Change>>,
+    /// The number of apps, pods and groups that they name.
+    named: usize,
     references: OrdMap<(SpecId, Moment), u32>,
 }
 
@@ -34,10 +39,15 @@ impl History {
     /// Adds the newest change. Returns the oldest ones that are no longer kept.
     pub(super) fn push(&mut self, change: Arc<Change>) -> Vec<Arc<Change>> {
         self.retain(&change);
+        self.named += named(&change);
         self.changes.push_back(change);
         let mut dropped = Vec::new();
-        while self.changes.len() > MAX_CHANGES {
-            dropped.extend(self.changes.pop_front());
+        while self.changes.len() > MAX_CHANGES || self.named > MAX_NAMED && self.changes.len() > 1 {
+            let Some(oldest) = self.changes.pop_front() else {
+                break;
+            };
+            self.named -= named(&oldest);
+            dropped.push(oldest);
         }
         dropped
     }
@@ -123,6 +133,10 @@ impl History {
     }
 }
 
+fn named(change: &Change) -> usize {
+    change.specs.len() + change.groups.len()
+}
+
 /// The past definitions that a revert of the change restores.
 fn references(change: &Change) -> impl Iterator<Item = (SpecId, Moment)> {
     let specs = change.specs.iter();
@@ -178,6 +192,33 @@ mod tests {
         assert_eq!(dropped, [Arc::new(first)]);
         assert_eq!(history.release(&dropped[0]), [(id("/a"), moment(1))]);
         assert!(!history.refers_to(&id("/a"), moment(1)));
+    }
+
+    #[test]
+    fn large_changes_are_kept_for_a_shorter_time() {
+        let mut history = History::default();
+        let large = |version: u32| {
+            let one = change("/a", version, version + 1);
+            Change {
+                specs: vec![one.specs[0].clone(); MAX_NAMED / 2],
+                ..one
+            }
+        };
+        for version in 1..=2 {
+            assert!(history.push(Arc::new(large(version))).is_empty());
+        }
+        let dropped = history.push(Arc::new(large(3)));
+        assert_eq!(dropped.len(), 1);
+        assert_eq!(dropped[0].version, moment(2));
+        let largest = Change {
+            specs: vec![change("/a", 4, 5).specs[0].clone(); MAX_NAMED + 1],
+            ..change("/a", 4, 5)
+        };
+        assert_eq!(
+            history.push(Arc::new(largest)).len(),
+            2,
+            "only the newest is kept"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod agent_health;
 mod batch;
+mod budgets;
 mod canary;
 pub(crate) mod command;
 mod commit;
@@ -57,6 +58,7 @@ use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::{Config, Error, Result};
+use budgets::PastBytes;
 use command::Command;
 use history::History;
 use metrics::Metrics;
@@ -92,6 +94,8 @@ pub(crate) struct CoreParts {
     pub(crate) max_apps: Option<usize>,
     pub(crate) max_instances: u32,
     pub(crate) max_versions: usize,
+    pub(crate) max_definitions_bytes: u64,
+    pub(crate) max_versions_bytes: u64,
     pub(crate) service_ports: RangeInclusive<u16>,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
@@ -176,9 +180,12 @@ pub(crate) struct Core {
     max_apps: Option<usize>,
     max_instances: u32,
     max_versions: usize,
+    max_definitions_bytes: u64,
+    max_versions_bytes: u64,
     service_ports: RangeInclusive<u16>,
     /// All apps and pods, with their instances.
     specs: BTreeMap<SpecId, SpecState>,
+    past_bytes: PastBytes,
     /// Agents that instances must leave before maintenance.
     leaving: BTreeSet<AgentId>,
     deployments: BTreeMap<String, DeploymentState>,
@@ -235,8 +242,11 @@ pub(crate) fn start(
         max_apps: parts.max_apps,
         max_instances: parts.max_instances,
         max_versions: parts.max_versions,
+        max_definitions_bytes: parts.max_definitions_bytes,
+        max_versions_bytes: parts.max_versions_bytes,
         service_ports: parts.service_ports,
         specs: BTreeMap::new(),
+        past_bytes: PastBytes::default(),
         leaving: BTreeSet::new(),
         deployments: BTreeMap::new(),
         locks: BTreeMap::new(),
@@ -343,13 +353,15 @@ impl Core {
             if !record.deleted {
                 self.tree.insert(record.spec.clone());
             }
-            self.specs.insert(id, SpecState::new(record, &self.launch));
+            let state = SpecState::new(record, &self.launch, &self.past_bytes);
+            self.specs.insert(id, state);
         }
         for ((id, _), definition) in past {
             if let Some(state) = self.specs.get_mut(&id) {
                 state.insert_past(definition, &self.launch);
             }
         }
+        self.warn_above_budgets();
         for change in records.history {
             self.last_version = self.last_version.max(Some(change.version));
             self.history.push(Arc::new(change));

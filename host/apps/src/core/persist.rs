@@ -23,7 +23,7 @@ use transom_store::typed::{self, TypedStore};
 use super::snapshot::{TaskFailure, Termination};
 use crate::deploy::{Change, Deployment};
 use crate::ids::{GroupId, SpecId};
-use crate::model::Spec;
+use crate::model::{Spec, json_bytes};
 use crate::time::Moment;
 use crate::tree::Group;
 use crate::{Error, Result};
@@ -64,9 +64,51 @@ pub(crate) struct PastVersion {
     pub(crate) version: Moment,
     /// Identifies its configuration.
     pub(crate) config: Arc<str>,
+    /// Bytes of its stored definition; `None` in records of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<u64>,
+}
+
+/// How many past versions of one app or pod are kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptVersions {
+    /// Their number.
+    pub(super) count: usize,
+    /// Bytes of their definitions.
+    pub(super) bytes: u64,
+}
+
+impl KeptVersions {
+    /// Removes the oldest versions beyond the limits. Those in `used` are kept, because instances
+    /// run them.
+    pub(super) fn apply(self, past: &mut Vec<PastVersion>, used: &BTreeSet<Moment>) {
+        let sizes = past.iter().map(|past| past.bytes.unwrap_or(0));
+        let mut excess = past.len().saturating_sub(self.count);
+        let mut excess_bytes = sizes.sum::<u64>().saturating_sub(self.bytes);
+        past.retain(|past| {
+            let surplus = (excess > 0 || excess_bytes > 0) && !used.contains(&past.version);
+            if surplus {
+                excess = excess.saturating_sub(1);
+                excess_bytes = excess_bytes.saturating_sub(past.bytes.unwrap_or(0));
+            }
+            !surplus
+        });
+    }
 }
 
 impl SpecRecord {
+    /// Bytes of the past versions' definitions in the store. The current definition stands for one of
+    /// unknown size.
+    pub(super) fn past_bytes(&self) -> u64 {
+        let is_unknown = |past: &PastVersion| past.bytes.is_none();
+        let current = if self.past.iter().any(is_unknown) {
+            json_bytes(&self.spec)
+        } else {
+            0
+        };
+        self.past.iter().map(|past| past.bytes.unwrap_or(current)).sum()
+    }
+
     /// Whether an instance of this version has to be replaced. The versions' configurations are
     /// compared, not their times: after a rollback, instances of the restored definition are kept.
     pub(crate) fn is_outdated(&self, version: Moment) -> bool {
@@ -329,4 +371,40 @@ fn deployment_key(id: &str) -> String {
 
 fn change_key(version: Moment) -> String {
     format!("{HISTORY}{version}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn oldest_unused_versions_are_dropped_by_count_and_by_bytes() {
+        let base: Moment = "2020-01-01T00:00:00Z".parse().unwrap();
+        let past: Vec<PastVersion> = (0..4)
+            .map(|number| PastVersion {
+                version: base.plus_millis(number),
+                config: "c".into(),
+                bytes: Some(10),
+            })
+            .collect();
+        let used = BTreeSet::from([base]);
+        for (count, bytes, expected) in [
+            (9, 100, vec![0, 1, 2, 3]),
+            (3, 100, vec![0, 2, 3]),
+            (9, 40, vec![0, 1, 2, 3]),
+            (9, 39, vec![0, 2, 3]),
+            (9, 15, vec![0]),
+            (0, 0, vec![0]),
+        ] {
+            let mut kept = past.clone();
+            KeptVersions { count, bytes }.apply(&mut kept, &used);
+            let expected: Vec<Moment> = expected
+                .into_iter()
+                .map(|number| base.plus_millis(number))
+                .collect();
+            let kept: Vec<Moment> = kept.iter().map(|past| past.version).collect();
+            assert_eq!(kept, expected, "{count} versions, {bytes} bytes");
+        }
+    }
 }

@@ -13,11 +13,11 @@ use super::Core;
 use super::batch::{Batch, EditOutcome, PreparedChange};
 use super::command::{Edit, Options, Refusal};
 use super::history::History;
-use super::persist::{Changes, PastVersion, SpecRecord};
+use super::persist::{Changes, KeptVersions, PastVersion, SpecRecord};
 use super::spec_state::SpecState;
 use crate::deploy::{ActionKind, Change, Deployment, Step, plan};
 use crate::ids::{GroupId, SpecId};
-use crate::model::{Effect, Invalid, Spec};
+use crate::model::{Effect, Invalid, Spec, json_bytes};
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::tree::edit::{Edited, EditedSpec, Restart};
@@ -120,12 +120,13 @@ impl Core {
         if deploys && running >= self.max_running_deployments {
             return Err(Refusal::TooManyDeployments(self.max_running_deployments));
         }
-        match self.max_apps {
-            Some(max) if edited.tree.len() > max && edited.tree.len() > batch.tree.len() => {
-                Err(Refusal::TooManyApps(max))
-            }
-            _ => Ok(()),
+        if let Some(max) = self.max_apps
+            && edited.tree.len() > max
+            && edited.tree.len() > batch.tree.len()
+        {
+            return Err(Refusal::TooManyApps(max));
         }
+        self.check_bytes(batch, edited)
     }
 
     /// Adds the records of a prepared request to the changes of the batch.
@@ -286,16 +287,17 @@ impl Core {
             past.push(PastVersion {
                 version: present.spec.version(),
                 config: Arc::clone(&present.config),
+                bytes: Some(json_bytes(&present.spec)),
             });
         }
         // Versions that instances run are kept, because their definitions are needed.
         let used = state.map(SpecState::used_versions).unwrap_or_default();
-        let mut excess = (past.len() + 1).saturating_sub(self.max_versions);
-        past.retain(|past| {
-            let surplus = excess > 0 && !used.contains(&past.version);
-            excess -= usize::from(surplus);
-            !surplus
-        });
+        let others = self.past_bytes.stored.bytes() - state.map_or(0, SpecState::stored_past_bytes);
+        let kept = KeptVersions {
+            count: self.max_versions.saturating_sub(1),
+            bytes: self.max_versions_bytes.saturating_sub(others),
+        };
+        kept.apply(&mut past, &used);
         Some(SpecRecord {
             last_failure: present.and_then(|record| record.last_failure.clone()),
             terminations: present

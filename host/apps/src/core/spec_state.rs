@@ -10,13 +10,14 @@ use transom_common::trace::TraceContext;
 use transom_replicas::{LaunchBackoff, Member, Policy};
 use transom_scheduler::{RunSpec, TaskRequest};
 
+use super::budgets::{PastBytes, Share};
 use super::kill_choice::SelectedKills;
 use super::persist::SpecRecord;
 use super::snapshot::{SpecView, Termination};
 use crate::deploy::policy;
 use crate::ids::InstanceId;
 use crate::instance::Instance;
-use crate::model::Spec;
+use crate::model::{Size, Spec};
 use crate::task::{LaunchSettings, run_spec};
 use crate::time::Moment;
 
@@ -30,6 +31,8 @@ pub(super) struct SpecState {
     past: BTreeMap<Moment, Spec>,
     /// The run specs of past definitions, for tasks that follow others of their own version.
     past_run_specs: BTreeMap<Moment, Arc<RunSpec>>,
+    past_bytes: Share,
+    stored_past_bytes: Share,
     /// The version before the current one, whose definition is kept for a deployment that waits.
     previous: Option<Moment>,
     versions: Arc<[Moment]>,
@@ -47,13 +50,19 @@ pub(super) struct SpecState {
 }
 
 impl SpecState {
-    pub(super) fn new(record: SpecRecord, launch: &LaunchSettings) -> Self {
+    pub(super) fn new(record: SpecRecord, launch: &LaunchSettings, past: &PastBytes) -> Self {
         let current_versions = record.current_versions();
         let run_spec = run_spec(&record.spec, current_versions.clone(), launch);
         Self {
             versions: record.versions().collect(),
             past: BTreeMap::new(),
             past_run_specs: BTreeMap::new(),
+            past_bytes: past.in_memory.share(),
+            stored_past_bytes: {
+                let mut share = past.stored.share();
+                share.set(record.past_bytes());
+                share
+            },
             previous: None,
             record,
             run_spec,
@@ -82,6 +91,18 @@ impl SpecState {
     pub(super) fn insert_past(&mut self, spec: Spec, launch: &LaunchSettings) {
         self.add_run_spec(&spec, launch);
         self.past.insert(spec.version(), spec);
+        self.count_past();
+    }
+
+    fn count_past(&mut self) {
+        let deleted = Some(&self.record.spec).filter(|_| self.record.deleted);
+        let sizes = self.past.values().chain(deleted).map(|spec| Size::of(spec).memory);
+        self.past_bytes.set(sizes.sum());
+    }
+
+    /// Bytes of the past definitions in the store.
+    pub(super) fn stored_past_bytes(&self) -> u64 {
+        self.stored_past_bytes.bytes()
     }
 
     fn add_run_spec(&mut self, spec: &Spec, launch: &LaunchSettings) {
@@ -131,6 +152,8 @@ impl SpecState {
         used.extend(self.previous);
         self.past.retain(|version, _| used.contains(version));
         self.past_run_specs.retain(|version, _| used.contains(version));
+        self.count_past();
+        self.stored_past_bytes.set(self.record.past_bytes());
         self.versions = self.record.versions().collect();
         self.current_versions = self.record.current_versions();
         self.run_spec = run_spec(&self.record.spec, self.current_versions.clone(), launch);

@@ -177,6 +177,8 @@ impl Dependencies {
             max_apps: config.max_apps,
             max_instances: config.max_instances,
             max_versions: config.max_versions,
+            max_definitions_bytes: config.max_definitions_bytes,
+            max_versions_bytes: config.max_versions_bytes,
             service_ports: config.service_ports.clone(),
             snapshot: Arc::clone(snapshot),
         };

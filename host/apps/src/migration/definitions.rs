@@ -172,7 +172,11 @@ impl Definitions {
         }
         let past = present.with_version(version);
         let config = Arc::clone(&imported.record.config);
-        imported.record.past.push(PastVersion { version, config });
+        imported.record.past.push(PastVersion {
+            version,
+            config,
+            bytes: None,
+        });
         imported.record.past.sort_by_key(|past| past.version);
         imported.past.insert(version, past.clone());
         Some(past)
@@ -295,7 +299,11 @@ impl Context<'_> {
                 definition.config(self.config.checks).into()
             };
             if definitions.insert(version, definition).is_none() {
-                versions.push(PastVersion { version, config });
+                versions.push(PastVersion {
+                    version,
+                    config,
+                    bytes: None,
+                });
             }
         }
         versions.sort_by_key(|past| past.version);

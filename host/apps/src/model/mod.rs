@@ -34,6 +34,7 @@ mod resident_rules;
 pub(crate) mod rules;
 mod secret;
 mod settings;
+mod size;
 mod spec;
 mod volume;
 mod volume_input;
@@ -61,6 +62,7 @@ pub(crate) use readiness::{ReadinessCheck, Scheme};
 pub(crate) use rules::COMMAND_EXECUTOR;
 pub(crate) use secret::{EnvValue, SecretDef};
 pub(crate) use settings::Settings;
+pub(crate) use size::{Size, json_bytes};
 pub(crate) use spec::Spec;
 pub(crate) use volume::{
     CsiAccess, CsiCapability, CsiOptions, CsiProvider, CsiVolume, DiskKind, DvdiVolume, ExternalVolume,

@@ -50,6 +50,15 @@ impl Spec {
         }
     }
 
+    /// Whether both share one definition.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::App(one), Self::App(other)) => Arc::ptr_eq(one, other),
+            (Self::Pod(one), Self::Pod(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     pub(crate) fn is_pod(&self) -> bool {
         self.pod().is_some()
     }

@@ -12,8 +12,13 @@ use super::{Group, Tree, rules as tree_rules};
 use crate::config::Checks;
 use crate::ids::{GroupId, SpecId, length_problem};
 use crate::model::pod::{PodInput, rules as pod_rules};
-use crate::model::{AppUpdate, Effect, GroupUpdate, Invalid, Settings, Spec, VersionInfo, ports, rules};
+use crate::model::{
+    AppUpdate, Effect, GroupUpdate, Invalid, Settings, Size, Spec, VersionInfo, ports, rules,
+};
 use crate::time::Moment;
+
+/// Maximum bytes of an app's or pod's definition as JSON with all defaults.
+const MAX_DEFINITION_BYTES: u64 = 4 << 20;
 
 /// The settings of an edit.
 #[derive(Clone, Copy, Debug)]
@@ -186,7 +191,9 @@ impl<'a> Editor<'a> {
         }
     }
 
-    fn put_checked(&mut self, spec: Spec, restart: Restart, problems: Problems, path: &str) {
+    fn put_checked(&mut self, spec: Spec, restart: Restart, mut problems: Problems, path: &str) {
+        let before = self.before.spec(spec.id());
+        problems.extend(check_size(before, &spec));
         if !problems.is_empty() {
             return self.problems.extend(problems.below(path));
         }
@@ -433,6 +440,18 @@ impl<'a> Editor<'a> {
 
 fn too_many_instances(instances: f64, max: u32) -> String {
     format!("{instances} instances are more than {max}, the maximum (`apps.max_instances`)")
+}
+
+/// The problem of a definition that is too large. One that was accepted earlier may become smaller.
+fn check_size(before: Option<&Spec>, after: &Spec) -> Problems {
+    let bytes = Size::of(after).text;
+    if bytes <= MAX_DEFINITION_BYTES || before.is_some_and(|before| Size::of(before).text >= bytes) {
+        return Problems::default();
+    }
+    let text = format!(
+        "has {bytes} bytes with all defaults; expected at most {MAX_DEFINITION_BYTES}: fetch large files instead"
+    );
+    Problems::one("/", text)
 }
 
 /// Adds the problem of a new id that is too long.

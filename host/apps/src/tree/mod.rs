@@ -17,7 +17,7 @@ use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{GroupId, SpecId};
-use crate::model::Spec;
+use crate::model::{Size, Spec};
 use crate::time::Moment;
 
 /// A group's own definition.
@@ -44,31 +44,48 @@ impl Group {
             enforce_role: false,
         }
     }
+
+    /// Approximate bytes in memory.
+    fn bytes(&self) -> u64 {
+        let dependencies = self.dependencies.iter().map(|id| id.as_str().len() + 48);
+        (GROUP_BYTES + 2 * self.id.as_str().len() + dependencies.sum::<usize>()) as u64
+    }
 }
+
+/// The memory of a group besides its texts.
+const GROUP_BYTES: usize = 256;
 
 /// The definitions of all apps, pods and groups, without those that are being deleted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    specs: OrdMap<SpecId, Spec>,
+    /// With the bytes of each in memory.
+    specs: OrdMap<SpecId, (Spec, u64)>,
     /// The groups. The root group is in it only if it has a definition.
     groups: OrdMap<GroupId, Arc<Group>>,
     /// The number of apps that have each service port.
     service_ports: OrdMap<u16, u32>,
+    /// The bytes of all definitions in memory.
+    bytes: u64,
 }
 
 impl Tree {
     pub(crate) fn spec(&self, id: &SpecId) -> Option<&Spec> {
-        self.specs.get(id)
+        self.specs.get(id).map(|(spec, _)| spec)
     }
 
     /// The app or pod whose id is this path.
     pub(crate) fn spec_with_path(&self, path: &str) -> Option<&Spec> {
-        self.specs.get(path)
+        self.specs.get(path).map(|(spec, _)| spec)
     }
 
     /// The number of apps and pods.
     pub(crate) fn len(&self) -> usize {
         self.specs.len()
+    }
+
+    /// The approximate bytes of all definitions in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// A group's definition; `None` for the root group as long as it has none.
@@ -90,7 +107,7 @@ impl Tree {
     pub(crate) fn specs_below(&self, group: &GroupId) -> impl Iterator<Item = &Spec> + use<'_> {
         let (from, to) = range(group);
         let bounds = (Bound::Excluded(from.as_str()), Bound::Excluded(to.as_str()));
-        self.specs.range::<_, str>(bounds).map(|(_, spec)| spec)
+        self.specs.range::<_, str>(bounds).map(|(_, (spec, _))| spec)
     }
 
     /// The groups below a group, at any depth.
@@ -102,23 +119,30 @@ impl Tree {
 
     /// The apps and pods at a path: the one with this id, or all below the group with this path.
     pub(crate) fn specs_at(&self, path: &SpecId) -> impl Iterator<Item = &Spec> + use<'_> {
-        let one = self.specs.get(path);
+        let one = self.spec(path);
         one.into_iter().chain(self.specs_below(&GroupId::from(path)))
     }
 
     /// Adds or replaces an app or pod, and adds the groups that it lies in.
     pub(crate) fn insert(&mut self, spec: Spec) {
+        // A request's definitions are added twice: when it is prepared, and when it is stored.
+        if self.spec(spec.id()).is_some_and(|present| present.is_same(&spec)) {
+            return;
+        }
         self.remove(spec.id());
         for port in service_ports(&spec) {
             *self.service_ports.entry(port).or_default() += 1;
         }
         self.add_groups(&spec.id().group(), spec.version());
-        self.specs.insert(spec.id().clone(), spec);
+        let bytes = Size::of(&spec).memory;
+        self.bytes += bytes;
+        self.specs.insert(spec.id().clone(), (spec, bytes));
     }
 
     /// Removes an app or pod. The group that it lies in stays.
     pub(crate) fn remove(&mut self, id: &SpecId) -> Option<Spec> {
-        let spec = self.specs.remove(id)?;
+        let (spec, bytes) = self.specs.remove(id)?;
+        self.bytes -= bytes;
         for port in service_ports(&spec) {
             match self.service_ports.get_mut(&port) {
                 Some(count) if *count > 1 => *count -= 1,
@@ -133,12 +157,14 @@ impl Tree {
         if let Some(parent) = group.id.parent() {
             self.add_groups(&parent, group.version);
         }
-        self.groups.insert(group.id.clone(), group);
+        self.put_group(group);
     }
 
     /// Removes the definition of a group.
     pub(crate) fn remove_group(&mut self, id: &GroupId) -> Option<Arc<Group>> {
-        self.groups.remove(id)
+        let removed = self.groups.remove(id)?;
+        self.bytes -= removed.bytes();
+        Some(removed)
     }
 
     /// The role of apps and pods in the group of `id`, if the top-level group enforces it.
@@ -158,8 +184,14 @@ impl Tree {
             if self.has_group(&id) {
                 return;
             }
-            self.groups.insert(id.clone(), Arc::new(Group::new(id, version)));
+            self.put_group(Arc::new(Group::new(id, version)));
         }
+    }
+
+    fn put_group(&mut self, group: Arc<Group>) {
+        self.remove_group(&group.id);
+        self.bytes += group.bytes();
+        self.groups.insert(group.id.clone(), group);
     }
 }
 
@@ -212,6 +244,26 @@ mod tests {
             .map(|group| group.id.as_str())
             .collect();
         assert_eq!(groups, ["/a-b", "/b", "/b/d"]);
+    }
+
+    #[test]
+    fn bytes_grow_and_shrink_with_the_definitions() {
+        let mut tree = Tree::default();
+        let spec = |cmd: &str| Spec::from(app(&json!({"id": "/g/a", "cmd": cmd})));
+        tree.insert(spec("x"));
+        let small = tree.bytes();
+        let long = spec(&"x".repeat(101));
+        for _ in 0..2 {
+            tree.insert(long.clone());
+            assert_eq!(tree.bytes(), small + 100);
+        }
+        tree.remove(long.id()).unwrap();
+        let with_group = tree.bytes();
+        assert!((1..small).contains(&with_group), "{with_group}");
+        tree.insert_group(Arc::clone(tree.group(&group("/g")).unwrap()));
+        assert_eq!(tree.bytes(), with_group);
+        tree.remove_group(&group("/g")).unwrap();
+        assert_eq!(tree.bytes(), 0);
     }
 
     #[test]

@@ -29,6 +29,127 @@ async fn only_the_configured_number_of_versions_is_kept() {
 }
 
 #[tokio::test]
+async fn oldest_versions_are_dropped_when_all_need_more_bytes_than_configured() {
+    let config = Config {
+        max_versions_bytes: 250_000,
+        ..Config::default()
+    };
+    let world = World::start_with(config).await;
+    let put = async |id: &str, number: u32| {
+        let mut definition = sleeper(id);
+        definition["instances"] = json!(0);
+        definition["labels"] = json!({"text": "x".repeat(100_000), "number": number.to_string()});
+        let answer = world
+            .send("PUT", &format!("/v2/apps{id}?force=true"), definition)
+            .await;
+        assert!(answer.status < 300, "{answer:?}");
+    };
+    let kept = async |id: &str| {
+        let kept = world.get(&format!("/v2/apps{id}/versions")).await;
+        kept["versions"].as_array().map_or(0, Vec::len)
+    };
+    for number in 0..5 {
+        put("/a", number).await;
+    }
+    assert_eq!(kept("/a").await, 3, "two past versions and the current one");
+    for number in 0..3 {
+        put("/b", number).await;
+    }
+    assert_eq!((kept("/a").await, kept("/b").await), (3, 1));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn definitions_beyond_their_bytes_are_rejected_and_smaller_ones_are_not() {
+    let config = Config {
+        max_definitions_bytes: 100_000,
+        ..Config::default()
+    };
+    let world = World::start_with(config).await;
+    let definition = |id: &str, bytes: usize| {
+        let mut definition = sleeper(id);
+        definition["instances"] = json!(0);
+        definition["labels"] = json!({"text": "x".repeat(bytes)});
+        definition
+    };
+    let post = async |id: &str, bytes| world.send("POST", "/v2/apps", definition(id, bytes)).await;
+    for id in ["/a", "/b"] {
+        let created = post(id, 40_000).await;
+        assert_eq!(created.status, 201, "{created:?}");
+    }
+    let group = json!({"id": "/g", "apps": [definition("c", 40_000)]});
+    let pod = json!({"id": "/p", "labels": {"text": "x".repeat(40_000)}, "scaling": {"kind": "fixed", "instances": 0},
+        "containers": [{"name": "c", "exec": {"command": {"shell": "sleep 1"}}, "resources": {"cpus": 0.1, "mem": 32}}]});
+    for (method, path, body) in [
+        ("POST", "/v2/apps", definition("/c", 40_000)),
+        ("PUT", "/v2/apps/a", definition("/a", 80_000)),
+        ("POST", "/v2/groups", group),
+        ("POST", "/v2/pods", pod),
+    ] {
+        let rejected = world.send(method, path, body).await;
+        assert_eq!(rejected.status, 403, "{method} {path}: {rejected:?}");
+        let message = rejected.body["message"].as_str().unwrap();
+        assert!(
+            message.contains("the maximum is 100000 (`apps.max_definitions_bytes`)"),
+            "{message}"
+        );
+    }
+    for (method, path, body) in [
+        ("PUT", "/v2/apps/a", json!({"instances": 3})),
+        ("PUT", "/v2/apps/a?force=true", json!({"instances": 0})),
+        ("PUT", "/v2/apps/b?force=true", definition("/b", 10_000)),
+        ("DELETE", "/v2/apps/a?force=true", json!(null)),
+    ] {
+        let accepted = world.send(method, path, body).await;
+        assert_eq!(accepted.status, 200, "{method} {path}: {accepted:?}");
+    }
+    let created = post("/c", 40_000).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn groups_count_as_definitions() {
+    let config = Config {
+        max_definitions_bytes: 5_000,
+        ..Config::default()
+    };
+    let world = World::start_with(config).await;
+    let mut statuses = Vec::new();
+    for number in 0..40 {
+        let group = json!({"id": format!("/g{number}")});
+        let answer = world.send("POST", "/v2/groups", group).await;
+        statuses.push(answer.status.to_string());
+    }
+    assert_eq!(
+        (statuses[0].as_str(), statuses[39].as_str()),
+        ("201", "403"),
+        "{statuses:?}"
+    );
+    for id in ["g0", "g1"] {
+        let deleted = world
+            .send("DELETE", &format!("/v2/groups/{id}"), json!(null))
+            .await;
+        assert_eq!(deleted.status, 200, "{deleted:?}");
+    }
+    let created = world.send("POST", "/v2/groups", json!({"id": "/again"})).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn one_definition_has_a_maximum_size() {
+    let world = World::start().await;
+    let mut definition = sleeper("/a");
+    definition["labels"] = json!({"text": "x".repeat(4 << 20)});
+    let rejected = world.send("POST", "/v2/apps", definition).await;
+    assert_eq!(rejected.status, 422, "{:?}", rejected.status);
+    let detail = rejected.body["details"][0].to_string();
+    assert!(detail.contains("expected at most 4194304"), "{detail}");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn service_ports_come_from_the_configured_range() {
     let config = Config {
         service_ports: 11_000..=11_002,
