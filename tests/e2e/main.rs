@@ -15,6 +15,7 @@ mod apps;
 mod apps_cli;
 mod apps_import;
 mod bad_input;
+mod budgets;
 mod client_patterns;
 mod config_import;
 mod containers;

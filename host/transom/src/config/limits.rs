@@ -1,6 +1,7 @@
 //! The bounds of the limits in `[apps]`.
 
 use super::settings::Apps;
+use super::workflow::Workflow;
 
 /// Upstream's counts are 32-bit integers with a sign.
 const MAX_INSTANCES: usize = i32::MAX as usize;
@@ -8,6 +9,9 @@ const MAX_INSTANCES: usize = i32::MAX as usize;
 const MAX_VERSIONS: usize = 1000;
 /// The whole body of a request is in memory, so its size is limited.
 const MAX_BODY_BYTES: usize = 256 << 20;
+/// The budgets must have room for one definition of any size.
+const MIN_DEFINITIONS_BYTES: usize = 16 << 20;
+const MIN_JOBS_BYTES: usize = 1 << 20;
 const MAX_LAUNCH_SECONDS: usize = 86_400;
 /// A week.
 const MAX_DRAINING_SECONDS: usize = 604_800;
@@ -36,6 +40,18 @@ pub(super) fn problems(apps: &Apps) -> Vec<String> {
         ("max_apps", apps.max_apps.unwrap_or(unlimited), 1, unlimited),
         ("max_instances", max_instances, 1, MAX_INSTANCES),
         ("max_versions", apps.max_versions, 1, MAX_VERSIONS),
+        (
+            "max_definitions_bytes",
+            apps.max_definitions_bytes,
+            MIN_DEFINITIONS_BYTES,
+            unlimited,
+        ),
+        (
+            "max_versions_bytes",
+            apps.max_versions_bytes,
+            MIN_DEFINITIONS_BYTES,
+            unlimited,
+        ),
         (
             "task_launch_timeout_seconds",
             launch_seconds,
@@ -66,6 +82,13 @@ pub(super) fn problems(apps: &Apps) -> Vec<String> {
         ));
     }
     problems
+}
+
+/// The limit of `[workflow]`, if it is out of bounds.
+pub(super) fn workflow_problem(workflow: &Workflow) -> Option<String> {
+    let bytes = workflow.max_jobs_bytes;
+    (bytes < MIN_JOBS_BYTES)
+        .then(|| format!("`workflow.max_jobs_bytes` is {bytes}: it must be at least {MIN_JOBS_BYTES}"))
 }
 
 #[cfg(test)]
@@ -99,6 +122,14 @@ mod tests {
             (
                 "max_versions = 1001",
                 Some("`apps.max_versions` is 1001: it must be between 1 and 1000"),
+            ),
+            (
+                "max_definitions_bytes = 1",
+                Some("`apps.max_definitions_bytes` is 1: it must be at least 16777216"),
+            ),
+            (
+                "max_versions_bytes = 1",
+                Some("`apps.max_versions_bytes` is 1: it must be at least 16777216"),
             ),
             (
                 "max_body = 1023",

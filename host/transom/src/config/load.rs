@@ -277,9 +277,10 @@ fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
     bail!("{}", gaps.join("\n"));
 }
 
-/// Rejects limits of `[apps]` that are out of bounds.
+/// Rejects limits of `[apps]` and `[workflow]` that are out of bounds.
 fn refuse_limits(settings: &Settings) -> anyhow::Result<()> {
-    let problems: Vec<String> = settings.apps.iter().flat_map(limits::problems).collect();
+    let mut problems: Vec<String> = settings.apps.iter().flat_map(limits::problems).collect();
+    problems.extend(settings.workflow.iter().filter_map(limits::workflow_problem));
     if problems.is_empty() {
         return Ok(());
     }

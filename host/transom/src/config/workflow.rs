@@ -121,6 +121,9 @@ pub(crate) struct Workflow {
     pub(crate) completed_retention_seconds: u64,
     /// The maximum number of pending and running jobs.
     pub(crate) max_jobs: usize,
+    /// The approximate memory of the definitions of all pending and running jobs, in bytes; further
+    /// jobs are rejected.
+    pub(crate) max_jobs_bytes: usize,
 }
 
 /// A variable of `container_environment`. Its value may be a secret and is never shown.
@@ -181,6 +184,7 @@ impl Default for Workflow {
             unreachable_grace_seconds: 60,
             completed_retention_seconds: 86_400,
             max_jobs: 100_000,
+            max_jobs_bytes: 128 << 20,
         }
     }
 }

@@ -100,6 +100,10 @@ fn load_names_mistakes_with_their_key() {
             "`apps.max_apps` is 0: it must be at least 1\n`apps.max_versions` is 0",
         ),
         (
+            "[workflow]\nmax_jobs_bytes = 1000\n",
+            "`workflow.max_jobs_bytes` is 1000: it must be at least 1048576",
+        ),
+        (
             "[admin]\nlistener = \"10.0.0.1\"\n",
             "`admin.listener` is 10.0.0.1",
         ),

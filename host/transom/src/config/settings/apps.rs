@@ -84,6 +84,12 @@ pub(crate) struct Apps {
     pub(crate) max_instances: u32,
     /// The number of definitions of an app that are kept.
     pub(crate) max_versions: usize,
+    /// The approximate memory of all definitions, in bytes; further ones are rejected. Deleting and
+    /// scaling are always possible. Past definitions that instances still run may need as much again.
+    pub(crate) max_definitions_bytes: usize,
+    /// The size of all past definitions in the store, in bytes. Beyond it, a changed app keeps fewer
+    /// of its own.
+    pub(crate) max_versions_bytes: usize,
     /// The first of the service ports.
     pub(crate) local_port_min: u16,
     /// The last of the service ports.
@@ -132,6 +138,8 @@ impl Default for Apps {
             max_apps: None,
             max_instances: 100_000,
             max_versions: 50,
+            max_definitions_bytes: 256 << 20,
+            max_versions_bytes: 1 << 30,
             local_port_min: 10_000,
             local_port_max: 20_000,
             task_launch_timeout_seconds: 300,

@@ -236,6 +236,8 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
         max_apps: section.max_apps,
         max_instances: section.max_instances,
         max_versions: section.max_versions,
+        max_definitions_bytes: section.max_definitions_bytes as u64,
+        max_versions_bytes: section.max_versions_bytes as u64,
         service_ports: section.local_port_min..=section.local_port_max,
         launch_timeout: Duration::from_secs(section.task_launch_timeout_seconds),
         env_vars_prefix: section.env_vars_prefix.clone(),
@@ -332,6 +334,7 @@ mod tests {
             "[store]\nserver = \"file:x\"\n[apps]\nmax_concurrent_requests = 3\nmax_body = 4096\nuser = \"svc\"\n\
              max_running_deployments = 5\nmax_apps = 6\nmax_versions = 7\nlocal_port_min = 8\nlocal_port_max = 9\n\
              task_launch_timeout_seconds = 10\nfailover_timeout = 11\nmax_instances = 16\n\
+             max_definitions_bytes = 17\nmax_versions_bytes = 18\n\
              deployments = {deadline_seconds = 12, on_deadline = \"fail\"}\n\
              events = {buffer_events = 13, buffer_bytes = 14, max_streams = 15, parameters = [\"tenant\"]}\n",
         )
@@ -343,6 +346,10 @@ mod tests {
         assert_eq!(config.max_running_deployments, 5);
         assert_eq!((config.max_apps, config.max_versions), (Some(6), 7));
         assert_eq!(config.max_instances, 16);
+        assert_eq!(
+            (config.max_definitions_bytes, config.max_versions_bytes),
+            (17, 18)
+        );
         assert_eq!(config.service_ports, 8..=9);
         assert_eq!(config.launch_timeout, Duration::from_secs(10));
         assert_eq!(config.failover_timeout, Duration::from_secs(11));
@@ -373,6 +380,13 @@ mod tests {
             (defaults.max_apps, defaults.max_versions)
         );
         assert_eq!(from_settings.max_instances, defaults.max_instances);
+        assert_eq!(
+            (
+                from_settings.max_definitions_bytes,
+                from_settings.max_versions_bytes
+            ),
+            (defaults.max_definitions_bytes, defaults.max_versions_bytes)
+        );
         assert_eq!(from_settings.events, defaults.events);
         assert_eq!(from_settings.service_ports, defaults.service_ports);
         assert_eq!(from_settings.launch_timeout, defaults.launch_timeout);

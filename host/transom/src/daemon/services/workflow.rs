@@ -208,6 +208,7 @@ fn service_config(section: &config::Workflow) -> transom_workflow::Config {
         unreachable_grace: Duration::from_secs(section.unreachable_grace_seconds),
         completed_retention: Duration::from_secs(section.completed_retention_seconds),
         max_jobs: section.max_jobs,
+        max_jobs_bytes: section.max_jobs_bytes,
         ..transom_workflow::Config::default()
     }
 }
