@@ -185,8 +185,9 @@ pub struct DatastoreConfig {
     pub peer_port: u16,
     /// `DS_MYSQL_USERNAME`.
     pub username: String,
-    /// `DS_MYSQL_PASSWORD`: a variable of the datastore and of the servers.
-    pub password: Secret,
+    /// `DS_MYSQL_PASSWORD`: a variable of the datastore and of the servers; `None`: a random password,
+    /// which is generated once and stored.
+    pub password: Option<Secret>,
     /// `DS_MYSQL_SSL`: servers verify the SQL server's certificate.
     pub ssl: bool,
     /// `VOLUME_DS`: the volume with its data. The volumes of further members of a kvstore have this

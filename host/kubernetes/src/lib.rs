@@ -17,6 +17,7 @@
 //! * `task`: converts a member to a task, and defines the ports on which it listens.
 //! * `bootstrap`: fetches the script that containers run first, prepares it for a container with the
 //!   bootstrap component, and serves the result by digest.
+//! * `secrets`: the secrets of the tasks: made once and stored.
 //! * `kvstore`: the client of the datastore's own API, if it is an etcd cluster.
 //! * `orchestrator`: the client of the Kubernetes API: client configuration, nodes, drains.
 //! * `backup`: backups of the datastore, and their restore.
@@ -79,6 +80,7 @@ mod metrics;
 mod orchestrator;
 mod plan;
 mod runner;
+mod secrets;
 mod start;
 mod summary;
 mod task;

@@ -12,6 +12,7 @@ use crate::config::{
     OrchestratorConfig,
 };
 use crate::kind::{Kind, PerKind};
+use crate::secrets::Secrets;
 
 /// The settings of the specification, with the names and images of the recorded messages.
 pub(crate) fn config() -> Config {
@@ -83,7 +84,7 @@ pub(crate) fn config() -> Config {
             port: 3306,
             peer_port: 2380,
             username: "root".to_owned(),
-            password: "password".into(),
+            password: None,
             ssl: false,
             volume: "/data/k3s/datastore".to_owned(),
             command: None,
@@ -107,6 +108,14 @@ pub(crate) fn config() -> Config {
         },
         store_timeout: transom_store::typed::TIMEOUT,
     }
+}
+
+/// Secrets for tasks.
+pub(crate) fn secrets() -> Arc<Secrets> {
+    Arc::new(Secrets {
+        token: "tok".into(),
+        password: "stored".into(),
+    })
 }
 
 /// The agent of the recorded messages.

@@ -42,6 +42,11 @@ impl From<Refusal> for ApiError {
             Refusal::OtherEngine { backup, datastore } => unprocessable(format!(
                 "The backup is of a datastore of the kind {backup}, and this one is of the kind {datastore}."
             )),
+            Refusal::NoOtherPassword => unprocessable(
+                "`ds_mysql_password` (DS_MYSQL_PASSWORD) is not set or is the password in use. Change the password in \
+                 the SQL server, set it in the configuration, restart the daemon, and repeat the request."
+                    .to_owned(),
+            ),
             Refusal::Actor(error) => error.into(),
         }
     }

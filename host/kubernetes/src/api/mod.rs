@@ -11,6 +11,7 @@
 //! | `/capabilities` | [`capabilities`] |
 //! | `/openapi.json` | [`openapi`] |
 //! | `/datastore/backups`, `/backup/…` | [`backups`] |
+//! | `/datastore/credentials` | [`credentials`] |
 //! | `/bootstrap/…` | [`bootstrap`] |
 //! | several frameworks on one port | [`instances`] |
 //!
@@ -27,6 +28,7 @@ mod call;
 mod capabilities;
 mod change;
 mod client;
+mod credentials;
 mod error;
 mod explain;
 mod framework;

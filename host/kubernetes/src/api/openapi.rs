@@ -202,6 +202,9 @@ fn schemas() -> Value {
             "K3SVersion": {"type": ["array", "null"], "items": node},
         })),
         "Name": object(&json!({"name": text})),
+        "Credentials": object(&json!({
+            "engine": {"enum": ["sql", "kvstore"]}, "username": may_be_text, "password": may_be_text,
+        })),
         "Backup": backup,
         "Backups": object(&json!({
             "backups": {"type": "array", "items": backup},

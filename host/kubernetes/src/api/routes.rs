@@ -12,10 +12,12 @@ use http::Method;
 
 use super::call::{Body, Call, LEADER_ERRORS, PathPrefix};
 use super::paths::{kind, resource};
-use super::{backups, bootstrap, capabilities, change, client, explain, framework, openapi, scale, status};
+use super::{
+    backups, bootstrap, capabilities, change, client, credentials, explain, framework, openapi, scale, status,
+};
 
 /// All calls.
-pub(super) static CALLS: [Call; 28] = [
+pub(super) static CALLS: [Call; 30] = [
     Call::read("/versions", "The prefix of the API's paths", Body::Text("text/plain"))
         .with(|filter| on(filter, framework::versions))
         .at(PathPrefix::Unversioned)
@@ -185,6 +187,24 @@ pub(super) static CALLS: [Call; 28] = [
     .with(|filter| on(filter, backups::restore))
     .at(PathPrefix::Neutral)
     .accepted(),
+    // It changes nothing, but the read-only user must not have it, and the audit log lists who did.
+    Call::write(
+        "/datastore/credentials",
+        "What a client of the datastore needs: user and password",
+        Body::Json("Credentials", "Credentials"),
+        LEADER_ERRORS,
+    )
+    .methods(&[Method::GET])
+    .with(|filter| on(filter, credentials::get))
+    .at(PathPrefix::Neutral),
+    Call::write(
+        "/datastore/credentials",
+        "Uses the configured password, after it was changed in the SQL server",
+        Body::Empty,
+        &[422, 502, 503],
+    )
+    .with(|filter| on(filter, credentials::adopt))
+    .at(PathPrefix::Neutral),
     Call::read(
         "/backup/{digest}/{token}",
         "The data of the backup that is being restored",

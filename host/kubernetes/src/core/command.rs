@@ -4,6 +4,7 @@ use transom_framework::ActorError;
 
 use crate::backup::Manifest;
 use crate::kind::Kind;
+use crate::secrets::Credentials;
 
 /// Why a request is rejected.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub(crate) enum Refusal {
         backup: &'static str,
         datastore: &'static str,
     },
+    /// No other password than the one in use is configured.
+    NoOtherPassword,
     /// The core did not carry the request out.
     Actor(ActorError),
 }
@@ -112,6 +115,10 @@ pub(crate) enum Command {
     BackUp { reply: Reply<String> },
     /// Begins the restore of a backup whose data was verified.
     Restore { manifest: Manifest, reply: Reply<()> },
+    /// Replies with what a client of the datastore needs.
+    Credentials { reply: Reply<Credentials> },
+    /// Uses the configured password, because the SQL server has it now.
+    AdoptPassword { reply: Reply<()> },
     /// Drops the framework's id if the master no longer knows it, and subscribes as a new framework.
     ForgetFramework { reply: Reply<()> },
 }

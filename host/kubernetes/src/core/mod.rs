@@ -33,7 +33,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
-use transom_common::Secret;
 use transom_framework::Abdication;
 use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
 
@@ -42,6 +41,7 @@ use crate::config::Config;
 use crate::kind::{Kind, PerKind};
 use crate::orchestrator::{ClientConfig, Observation, Orchestrator};
 use crate::plan::Plan;
+use crate::secrets::{DatastoreRecord, Secrets};
 use crate::task::Metadata;
 use autoscale::Autoscaler;
 use backup::BackupWork;
@@ -88,8 +88,8 @@ struct Core {
     job_results: mpsc::Sender<JobResult>,
 
     wanted: Wanted,
-    /// The token with which servers and agents join.
-    join_token: Secret,
+    datastore: DatastoreRecord,
+    secrets: Arc<Secrets>,
     client_config: Option<ReadClientConfig>,
     /// The hand-over of clients to another server that is under way.
     hand_over: Option<HandOver>,
@@ -173,11 +173,8 @@ pub(crate) fn start(
     let directory = config.backup.dir.as_ref();
     let directory = directory.map(|dir| Directory::new(dir, &config.name));
     let (job_results, mut finished_jobs) = mpsc::channel(JOB_RESULT_QUEUE_CAPACITY);
-    let join_token = config
-        .orchestrator
-        .token
-        .clone()
-        .unwrap_or_else(|| stored.token.into());
+    stored.datastore.warn(&config);
+    let token = config.orchestrator.token.clone().unwrap_or(stored.token);
     let mut core = Core {
         members: Members::new(config.orchestrator.node_timeout),
         service,
@@ -188,7 +185,8 @@ pub(crate) fn start(
         token: token.clone(),
         job_results,
         wanted: stored.wanted,
-        join_token,
+        secrets: Arc::new(Secrets::new(token, &stored.datastore)),
+        datastore: stored.datastore,
         client_config: stored.client_config.map(ReadClientConfig::new),
         hand_over: None,
         orphans: BTreeSet::new(),
@@ -371,6 +369,15 @@ impl Core {
     fn versions(&self) -> PerKind<String> {
         let endpoints = self.endpoints();
         let clustered = self.is_clustered();
-        PerKind::from_fn(|kind| version::of(&self.config, &self.wanted, kind, &endpoints, clustered))
+        PerKind::from_fn(|kind| {
+            version::of(
+                &self.config,
+                &self.secrets,
+                &self.wanted,
+                kind,
+                &endpoints,
+                clustered,
+            )
+        })
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `wanted` | [`Wanted`] |
 //! | `token` | the token with which servers and agents join, if none is configured |
+//! | `datastore` | [`DatastoreRecord`]: the secrets of the datastore |
 //! | `client-config` | [`StoredClientConfig`] |
 //! | `kvstore` | [`KvstoreRecord`] |
 //! | `backup` | [`backup::State`]: the backup or restore under way, and how the last ones ended |
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
-use transom_common::HostPort;
+use transom_common::{HostPort, Secret};
 use transom_store::typed::{Changes, TypedStore};
 use transom_store::{Expect, Store};
 
@@ -24,12 +25,15 @@ use crate::backup;
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::{Kind, PerKind};
 use crate::kvstore::KvstoreRecord;
+use crate::secrets::{self, DatastoreRecord};
 use crate::{Error, Result};
 
 /// The key of the wanted state.
 pub(crate) const WANTED: &str = "wanted";
 /// The key of the token.
 pub(crate) const TOKEN: &str = "token";
+/// The key of the datastore's secrets.
+pub(crate) const DATASTORE: &str = "datastore";
 /// The key of the client configuration that is served.
 pub(crate) const CLIENT_CONFIG: &str = "client-config";
 /// The key of backups and restores.
@@ -175,7 +179,8 @@ pub(crate) struct Repository(TypedStore);
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) wanted: Wanted,
-    pub(crate) token: String,
+    pub(crate) token: Secret,
+    pub(crate) datastore: DatastoreRecord,
     pub(crate) client_config: Option<StoredClientConfig>,
     pub(crate) kvstore: KvstoreRecord,
     pub(crate) backup: backup::State,
@@ -187,7 +192,7 @@ impl Repository {
     }
 
     /// Reads all records. At the first start the wanted state is created from the configuration, and
-    /// the token at random, and both are stored.
+    /// the token and the datastore's secrets at random, and all are stored.
     pub(crate) async fn load(&self, config: &Config) -> Result<Stored> {
         let failed = |error| Error::of_store("reading the wanted counts", error);
         let stored = self.0.get::<Wanted>(WANTED).await.map_err(failed)?;
@@ -197,13 +202,11 @@ impl Repository {
         wanted.record_clustering(config);
         let token = self.0.get::<String>(TOKEN).await.map_err(failed)?;
         let token = token.map(|record| record.value);
-        let new_token = token.is_none().then(|| {
-            format!(
-                "{}{}",
-                uuid::Uuid::new_v4().simple(),
-                uuid::Uuid::new_v4().simple()
-            )
-        });
+        let new_token = token.is_none().then(secrets::random);
+        let datastore = self.0.get::<DatastoreRecord>(DATASTORE).await.map_err(failed)?;
+        let has_datastore = datastore.is_some();
+        let first = || DatastoreRecord::first(config, stored.is_some());
+        let datastore = datastore.map_or_else(first, |record| record.value);
         let mut changes = Changes::default();
         let encoded = (|| {
             if stored.as_ref() != Some(&wanted) {
@@ -211,6 +214,9 @@ impl Repository {
             }
             if let Some(new_token) = &new_token {
                 changes.put(TOKEN, new_token, Expect::Any)?;
+            }
+            if !has_datastore {
+                changes.put(DATASTORE, &datastore, Expect::Any)?;
             }
             Ok(())
         })();
@@ -225,7 +231,8 @@ impl Repository {
         let backup = self.0.get::<backup::State>(BACKUP).await.map_err(failed)?;
         Ok(Stored {
             wanted,
-            token: token.or(new_token).unwrap_or_default(),
+            token: token.or(new_token).unwrap_or_default().into(),
+            datastore,
             client_config,
             kvstore: kvstore.map(|record| record.value).unwrap_or_default(),
             backup: backup.map(|record| record.value).unwrap_or_default(),
@@ -235,6 +242,11 @@ impl Repository {
     /// Stores the wanted state. It is durable when this returns.
     pub(crate) async fn put_wanted(&self, wanted: &Wanted) -> transom_store::typed::Result<()> {
         self.put(WANTED, wanted).await
+    }
+
+    /// Stores the secrets of the datastore.
+    pub(crate) async fn put_datastore(&self, record: &DatastoreRecord) -> transom_store::typed::Result<()> {
+        self.put(DATASTORE, record).await
     }
 
     /// Stores the client configuration.

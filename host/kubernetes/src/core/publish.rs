@@ -85,6 +85,15 @@ impl Core {
                 reason,
             });
         }
+        if self.datastore.differs_from(&self.config) {
+            waiting.push(Waiting {
+                kind: Kind::Datastore,
+                reason:
+                    "`ds_mysql_password` (DS_MYSQL_PASSWORD) is not the password in use and is ignored until \
+                         `transom fw credentials --adopt`"
+                        .to_owned(),
+            });
+        }
         if let Some(operation) = &self.backup.state.operation {
             let problem = operation.problem.as_ref();
             let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();

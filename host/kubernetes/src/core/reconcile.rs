@@ -341,7 +341,7 @@ impl Core {
             config: Arc::clone(&self.config),
             settings,
             metadata,
-            token: self.join_token.clone(),
+            secrets: Arc::clone(&self.secrets),
             endpoints,
             script,
             member: start,

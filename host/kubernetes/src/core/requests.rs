@@ -1,6 +1,8 @@
 //! Requests. Most of them change the wanted state, which is stored before any task starts or ends and
 //! before the request is answered.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use transom_framework::ActorError;
 
@@ -9,6 +11,7 @@ use super::command::{Command, Refusal, Resource, Scope};
 use super::persist::Wanted;
 use crate::config::Engine;
 use crate::kind::{Kind, PerKind};
+use crate::secrets::Secrets;
 
 impl Core {
     pub(super) async fn handle_command(&mut self, command: Command) {
@@ -43,6 +46,12 @@ impl Core {
             }
             Command::Restore { manifest, reply } => {
                 let _ = reply.send(self.restore(manifest).await);
+            }
+            Command::Credentials { reply } => {
+                let _ = reply.send(Ok(self.secrets.credentials(&self.config)));
+            }
+            Command::AdoptPassword { reply } => {
+                let _ = reply.send(self.adopt_password().await);
             }
             Command::ForgetFramework { reply } => {
                 let _ = reply.send(self.forget_framework().await);
@@ -173,6 +182,25 @@ impl Core {
             ));
         }
         self.store_wanted(wanted).await
+    }
+
+    /// Replaces the password in use by the configured one. Tasks with the former one are replaced.
+    async fn adopt_password(&mut self) -> Result<(), Refusal> {
+        let record = self.datastore.adopt(&self.config);
+        let record = record.ok_or(Refusal::NoOtherPassword)?;
+        let stored = self.repository.put_datastore(&record).await;
+        stored.map_err(ActorError::from)?;
+        tracing::info!(
+            framework = self.config.name,
+            "the password of the datastore was replaced"
+        );
+        self.secrets = Arc::new(Secrets {
+            password: record.password.clone(),
+            ..(*self.secrets).clone()
+        });
+        self.datastore = record;
+        self.publish_view();
+        Ok(())
     }
 
     /// Drops the framework's id if the master does not list it, and ends the term. The next term

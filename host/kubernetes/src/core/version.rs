@@ -4,8 +4,9 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::persist::Wanted;
-use crate::config::Config;
+use crate::config::{Config, Engine};
 use crate::kind::Kind;
+use crate::secrets::{FORMER_PASSWORD, Secrets};
 use crate::task::Endpoints;
 
 /// The version of tasks that were imported: they stay until their kind is restarted.
@@ -17,6 +18,7 @@ pub(crate) const IMPORTED: &str = "imported";
 /// members.
 pub(super) fn of(
     config: &Config,
+    secrets: &Secrets,
     wanted: &Wanted,
     kind: Kind,
     endpoints: &Endpoints,
@@ -50,12 +52,17 @@ pub(super) fn of(
         containers.volume_driver,
         containers.time_zone,
     ]);
+    // A kvstore has no password. The constant keeps the versions that former daemons computed.
+    let password = match datastore.engine {
+        Engine::Sql => secrets.password.reveal(),
+        Engine::Kvstore => FORMER_PASSWORD,
+    };
     let of_datastore = json!([
         format!("{:?}", datastore.engine),
         datastore.image,
         datastore.port,
         datastore.username,
-        datastore.password.reveal(),
+        password,
         datastore.ssl,
         datastore.volume,
         datastore.command,

@@ -1,12 +1,13 @@
 //! The variables of the containers. None of them holds the password of the state store.
 
-use transom_common::{HostPort, Secret};
+use transom_common::HostPort;
 
 use super::Launch;
 use super::container;
 use super::ports::API_PORT;
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
+use crate::secrets::Secrets;
 
 /// The name of the orchestrator's database.
 pub(super) const DATABASE: &str = "k3s";
@@ -70,20 +71,23 @@ pub(super) fn public_variables(
 pub(super) fn secret_variables(
     config: &Config,
     kind: Kind,
-    token: &Secret,
+    secrets: &Secrets,
     endpoints: &Endpoints,
 ) -> Vec<(String, String)> {
     let datastore = &config.datastore;
     let mut variables = Variables(Vec::new());
     if kind == Kind::Datastore {
         if datastore.engine == Engine::Sql {
-            variables.set("MYSQL_ROOT_PASSWORD", datastore.password.reveal());
+            variables.set("MYSQL_ROOT_PASSWORD", secrets.password.reveal());
         }
         return variables.0;
     }
-    variables.set("K3S_TOKEN", token.reveal());
+    variables.set("K3S_TOKEN", secrets.token.reveal());
     if kind == Kind::Server {
-        variables.set("K3S_DATASTORE_ENDPOINT", datastore_endpoint(config, endpoints));
+        variables.set(
+            "K3S_DATASTORE_ENDPOINT",
+            datastore_endpoint(config, secrets, endpoints),
+        );
         if datastore.engine == Engine::Sql && datastore.ssl {
             for (name, file) in [
                 ("K3S_DATASTORE_CAFILE", "ca.pem"),
@@ -109,7 +113,7 @@ fn server_url(config: &Config, endpoints: &Endpoints) -> String {
 }
 
 /// The datastore's address with its password.
-fn datastore_endpoint(config: &Config, endpoints: &Endpoints) -> String {
+fn datastore_endpoint(config: &Config, secrets: &Secrets, endpoints: &Endpoints) -> String {
     let datastore = &config.datastore;
     if let Some(endpoint) = &datastore.endpoint {
         return endpoint.reveal().to_owned();
@@ -118,7 +122,7 @@ fn datastore_endpoint(config: &Config, endpoints: &Endpoints) -> String {
     match datastore.engine {
         Engine::Sql => {
             let address = members.first().map(ToString::to_string).unwrap_or_default();
-            let (user, password) = (&datastore.username, datastore.password.reveal());
+            let (user, password) = (&datastore.username, secrets.password.reveal());
             format!("mysql://{user}:{password}@tcp({address})/{DATABASE}")
         }
         Engine::Kvstore => {

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use transom_cluster::v1::{TaskInfo, Uri, Visibility};
-use transom_common::Secret;
 use transom_launch::{
     Command, Discovery, Environment, HealthCheck, Limit, Limits, Probe, ProbeTimes, Program, Task,
 };
@@ -27,6 +26,7 @@ use transom_scheduler::{BuildTask, Placement, RunSpec};
 
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
+use crate::secrets::Secrets;
 
 pub(crate) use environment::Endpoints;
 pub(crate) use kvstore::{DataHost, MemberStart, client_address, member_name};
@@ -72,8 +72,7 @@ pub(crate) struct Launch {
     /// The settings of its kind, with the resources that requests have changed.
     pub(crate) settings: KindConfig,
     pub(crate) metadata: Metadata,
-    /// The token with which servers and agents join.
-    pub(crate) token: Secret,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) endpoints: Endpoints,
     /// The script that the bootstrap component prepared; `None`: the datastore, which runs no script.
     pub(crate) script: Option<Script>,
@@ -188,7 +187,7 @@ impl Launch {
         };
         let mut all: Environment = public.into_iter().collect();
         for (name, value) in
-            environment::secret_variables(&self.config, self.metadata.kind, &self.token, &self.endpoints)
+            environment::secret_variables(&self.config, self.metadata.kind, &self.secrets, &self.endpoints)
         {
             all.set(name, value);
         }

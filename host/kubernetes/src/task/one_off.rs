@@ -14,6 +14,7 @@ use super::environment::{self, Endpoints};
 use super::{SANDBOX, constraints, container};
 use crate::backup::script::{self, Sql};
 use crate::config::{Config, Engine};
+use crate::secrets::Secrets;
 
 /// The service's part of a one-off task's record in the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,7 @@ pub(crate) enum Work {
 #[derive(Clone, Debug)]
 pub(crate) struct OneOffTask {
     pub(crate) config: Arc<Config>,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) endpoints: Endpoints,
     pub(crate) operation: String,
     pub(crate) work: Work,
@@ -99,7 +101,7 @@ impl OneOffTask {
         let mut variables = vec![("TZ".to_owned(), self.config.containers.time_zone.clone())];
         let datastore = &self.config.datastore;
         if datastore.engine == Engine::Sql {
-            variables.push(("MYSQL_PWD".to_owned(), datastore.password.reveal().to_owned()));
+            variables.push(("MYSQL_PWD".to_owned(), self.secrets.password.reveal().to_owned()));
         }
         variables.into_iter().collect()
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{config_with, placement};
+use crate::testing::{config_with, placement, secrets};
 
 /// The task's message as JSON.
 fn info(config: &Arc<Config>, kind: Kind, number: u32, host_ports: &[u16]) -> Value {
@@ -28,7 +28,7 @@ fn launch(config: &Arc<Config>, kind: Kind, number: u32) -> Launch {
         config: Arc::clone(config),
         settings,
         metadata,
-        token: "tok".into(),
+        secrets: secrets(),
         endpoints,
         script,
         member: None,
@@ -95,7 +95,7 @@ fn sql_datastore_is_as_recorded() {
     let variables = variables(&info);
     for (name, value) in [
         ("SERVICE_NAME", "m3s:datastore"),
-        ("MYSQL_ROOT_PASSWORD", "password"),
+        ("MYSQL_ROOT_PASSWORD", "stored"),
         ("MYSQL_DATABASE", "k3s"),
         ("TZ", "Etc/UTC"),
         ("MESOS_TASK_ID", "t-1"),
@@ -197,7 +197,7 @@ fn server_runs_the_script_with_its_command_and_the_values_of_the_offer() {
         ("KUBECONFIG", "/etc/rancher/k3s/k3s.yaml"),
         (
             "K3S_DATASTORE_ENDPOINT",
-            "mysql://root:password@tcp(m3sdatastore.local:3306)/k3s",
+            "mysql://root:stored@tcp(m3sdatastore.local:3306)/k3s",
         ),
     ] {
         assert_eq!(variables[name], value, "{name}");
@@ -368,7 +368,7 @@ fn several_servers_run_on_different_agents_unless_they_are_pinned() {
                 number: 1,
                 incarnation: 1,
             },
-            token: "tok".into(),
+            secrets: secrets(),
             endpoints: Endpoints::default(),
             script: None,
             member: None,

@@ -11,6 +11,7 @@ mod api;
 mod backup;
 mod cluster;
 mod config;
+mod credentials;
 mod framework;
 mod import;
 mod list;
@@ -51,6 +52,7 @@ pub(super) enum FwCommand {
     Backup(backup::Backup),
     Backups(backup::Backups),
     Restore(backup::Restore),
+    Credentials(credentials::Credentials),
     Import(import::Import),
 }
 
@@ -66,6 +68,7 @@ impl FwCommand {
             Self::Backup(command) => command.run().await,
             Self::Backups(command) => command.run().await,
             Self::Restore(command) => command.run().await,
+            Self::Credentials(command) => command.run().await,
             Self::Import(command) => command.run().await,
         }
     }

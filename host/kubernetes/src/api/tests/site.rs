@@ -212,6 +212,17 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
                 reply(to);
                 format!("restore {}", manifest.name)
             }
+            Command::Credentials { reply: credentials } => {
+                let _ = credentials.send(refusal.map_or(
+                    Ok(crate::testing::secrets().credentials(&crate::testing::config())),
+                    Err,
+                ));
+                "credentials".to_owned()
+            }
+            Command::AdoptPassword { reply: to } => {
+                reply(to);
+                "adopt".to_owned()
+            }
             Command::ForgetFramework { reply: to } => {
                 reply(to);
                 "forget".to_owned()

@@ -55,6 +55,7 @@ impl Core {
         };
         let one_off = OneOffTask {
             config: Arc::clone(&self.config),
+            secrets: Arc::clone(&self.secrets),
             endpoints: self.endpoints(),
             operation: operation.id.clone(),
             work,

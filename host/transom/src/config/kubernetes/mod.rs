@@ -245,9 +245,10 @@ pub(crate) struct Kubernetes {
     pub(crate) ds_mysql: bool,
     /// The user of the SQL server.
     pub(crate) ds_mysql_username: String,
-    /// The password of that user.
-    #[schemars(with = "schema::Secret")]
-    pub(crate) ds_mysql_password: Secret,
+    /// The password of that user. If it is not set, a random one is generated and stored. It cannot be
+    /// changed here alone once the datastore has been started.
+    #[schemars(with = "Option<schema::Secret>")]
+    pub(crate) ds_mysql_password: Option<Secret>,
     /// Servers verify the certificate of the SQL server.
     pub(crate) ds_mysql_ssl: bool,
     /// The shell command that runs in place of the datastore's image if tasks run without containers,
@@ -462,7 +463,7 @@ impl Default for Kubernetes {
             ds_etcd: false,
             ds_mysql: true,
             ds_mysql_username: "root".into(),
-            ds_mysql_password: "password".into(),
+            ds_mysql_password: None,
             ds_mysql_ssl: false,
             ds_command: None,
             ds_endpoint: None,

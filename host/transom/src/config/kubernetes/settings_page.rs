@@ -62,10 +62,6 @@ fn add_rows(rows: &mut Vec<(String, String)>, name: &str, prefix: &str, defaults
             .collect();
         let default = match default {
             Value::Null => String::new(),
-            // The JSON masks this default, which the specification publishes.
-            _ if key == "ds_mysql_password" => {
-                format!("`{:?}`", Kubernetes::default().ds_mysql_password.reveal())
-            }
             default => format!("`{default}`"),
         };
         let row = format!("| `{key}` | {} | {default} | {meaning} |", names.join(", "));
