@@ -355,20 +355,25 @@ exec mariadbd --no-defaults --user="$(id -un)" --datadir="$DATA_DIR" --port="$PO
 async fn sql(site: &Site, statement: &str) -> String {
     let port = datastore_port(site).await;
     eventually("the SQL server to answer", || async {
-        let ran = Command::new("mariadb")
-            .args([
-                "--no-defaults",
-                "--protocol=tcp",
-                "--host=127.0.0.1",
-                "--user=root",
-            ])
-            .args(["--skip-column-names", "--batch", "k3s", "-e", statement])
-            .arg(format!("--port={port}"))
-            .env("MYSQL_PWD", PASSWORD)
-            .output();
-        output(&ran.expect("mariadb"))
+        sql_as(&port, PASSWORD, statement)
     })
     .await
+}
+
+/// Runs a statement as `root` with this password.
+fn sql_as(port: &str, password: &str, statement: &str) -> Result<String, String> {
+    let ran = Command::new("mariadb")
+        .args([
+            "--no-defaults",
+            "--protocol=tcp",
+            "--host=127.0.0.1",
+            "--user=root",
+        ])
+        .args(["--skip-column-names", "--batch", "k3s", "-e", statement])
+        .arg(format!("--port={port}"))
+        .env("MYSQL_PWD", password)
+        .output();
+    output(&ran.expect("mariadb"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -446,5 +451,72 @@ async fn sql_server_is_backed_up_and_restored_and_its_password_stays_secret() {
         log.contains("backup or restore succeeded") && !log.contains(secret),
         "{log}"
     );
+    site.cluster.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sql_server_rejects_the_former_default_and_accepts_the_random_password() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let server = folder.path().join("mariadb.sh");
+    fs::write(&server, MARIADB).expect("written");
+    let settings = format!(
+        "ds_command = \"exec sh {}\"\norch_server_count = 0\n",
+        server.display()
+    );
+    let mut site = start(folder.path(), &settings).await;
+    let port = datastore_port(&site).await;
+    let printed = eventually("the credentials", || async {
+        fw(&site, folder.path(), &["credentials", "fw"])
+    })
+    .await;
+    let line = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name));
+    assert_eq!(line("username: "), Some("root"), "{printed}");
+    let password = line("password: ").expect("a password").to_owned();
+    eventually("the SQL server to answer", || async {
+        sql_as(&port, &password, "SELECT 1")
+    })
+    .await;
+    for wrong in ["password", ""] {
+        let rejected = sql_as(&port, wrong, "SELECT 1").expect_err("rejected");
+        assert!(rejected.contains("Access denied"), "{rejected}");
+    }
+
+    // The dump needs the password, and a restarted daemon has the same one.
+    site.kill_daemon();
+    site.start_daemon().await;
+    let name = back_up(&site).await;
+    assert_eq!(wait_until_over(&site, "backup", &name).await, None);
+
+    // Another password in the configuration changes nothing before it is adopted.
+    site.kill_daemon();
+    let config = fs::read_to_string(site.config()).expect("a configuration");
+    let config = config.replace("ds_cpu", "ds_mysql_password = \"changed\"\nds_cpu");
+    fs::write(site.config(), config).expect("written");
+    site.start_daemon().await;
+    eventually("the reason", || async {
+        let explained = site.get(&site.kubernetes("/explain")).await?;
+        let waiting = explained["waiting"].to_string();
+        if waiting.contains("DS_MYSQL_PASSWORD") {
+            Ok(())
+        } else {
+            Err(waiting)
+        }
+    })
+    .await;
+    sql_as(&port, &password, "SELECT 1").expect("the datastore was not touched");
+    let change = "ALTER USER root@localhost IDENTIFIED BY 'changed'";
+    sql_as(&port, &password, change).expect("changed");
+    fw(&site, folder.path(), &["credentials", "fw", "--adopt"]).expect("adopted");
+    eventually("the datastore with the new password", || async {
+        let (_, port) = datastore(&site).await?;
+        sql_as(&port, "changed", "SELECT 1")
+    })
+    .await;
+    let name = back_up(&site).await;
+    assert_eq!(wait_until_over(&site, "backup", &name).await, None);
+
+    let (status, log) = site.daemon.take().expect("a daemon").interrupt();
+    assert!(status.success(), "{status}");
+    assert!(!log.contains(&password), "{log}");
     site.cluster.stop();
 }

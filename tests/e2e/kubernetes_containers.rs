@@ -82,7 +82,9 @@ fn image(runtime: &Runtime, dir: &Path, control_plane: &str, registry: &Registry
         fs::create_dir_all(root.join(folder)).expect("made");
     }
     copy(&root, Path::new("/bin/busybox"), "/bin/busybox");
-    symlink("busybox", root.join("bin/sh")).expect("linked");
+    for program in ["sh", "base64", "chmod", "mkdir", "rm"] {
+        symlink("busybox", root.join("bin").join(program)).expect("linked");
+    }
     copy(
         &root,
         &binary().with_file_name("orchestrator"),

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -23,6 +24,8 @@ pub(crate) struct Member {
     pub(crate) host: String,
     /// The address for its clients.
     pub(crate) address: String,
+    /// The folder with the certificates of a client.
+    certificates: PathBuf,
 }
 
 /// After this time an unreachable member is replaced: short enough for the wait for it, and longer than
@@ -41,13 +44,37 @@ pub(crate) async fn start(folder: &Path, more: &str) -> Site {
          [kubernetes.backup]\ndir = \"{data}/backups\"\nmem = 32\ndisk = 1\n",
         user(),
     );
-    Site::start_on(&["--agents", "5", "--agent-timeout", "2"], &configuration).await
+    let site = Site::start_on(&["--agents", "5", "--agent-timeout", "2"], &configuration).await;
+    let credentials = eventually("the credentials of the kvstore", || async {
+        site.get(&site.kubernetes("/datastore/credentials")).await
+    })
+    .await;
+    let folder = certificates(&site);
+    fs::create_dir(&folder).expect("created");
+    for name in ["authority", "certificate", "key"] {
+        let text = credentials[name].as_str().expect("a text");
+        fs::write(folder.join(name), text).expect("written");
+    }
+    site
 }
 
-/// Runs `etcdctl` with these endpoints; returns its output.
-pub(crate) async fn etcdctl(endpoints: &[&str], arguments: &[&str]) -> Result<String, String> {
+/// The folder with the certificates of a client of the site's kvstore.
+fn certificates(site: &Site) -> PathBuf {
+    site.config().with_file_name("certificates")
+}
+
+/// Runs `etcdctl` with these members as endpoints; returns its output.
+pub(crate) async fn etcdctl(members: &[&Member], arguments: &[&str]) -> Result<String, String> {
+    let endpoints: Vec<String> = members
+        .iter()
+        .map(|it| format!("https://{}", it.address))
+        .collect();
+    let folder = &members.first().expect("a member").certificates;
     let output = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
+        .env("ETCDCTL_CACERT", folder.join("authority"))
+        .env("ETCDCTL_CERT", folder.join("certificate"))
+        .env("ETCDCTL_KEY", folder.join("key"))
         .args(["--command-timeout=20s", "--endpoints", &endpoints.join(",")])
         .args(arguments)
         .kill_on_drop(true)
@@ -67,13 +94,14 @@ async fn explained(site: &Site) -> Result<Value, String> {
 }
 
 /// The running members by number.
-fn running_members(explained: &Value) -> BTreeMap<u64, Member> {
+fn running_members(site: &Site, explained: &Value) -> BTreeMap<u64, Member> {
     let tasks = explained["tasks"]["datastore"].as_array().into_iter().flatten();
     let running = tasks.filter(|task| task["state"] == "TASK_RUNNING");
     running
         .map(|task| {
             let host = task["host"].as_str().expect("a host").to_owned();
             let member = Member {
+                certificates: certificates(site),
                 address: format!("{host}:{}", task["ports"][0]),
                 host,
             };
@@ -83,7 +111,7 @@ fn running_members(explained: &Value) -> BTreeMap<u64, Member> {
 }
 
 /// The ids of etcd's members, all of which must have started and be voters.
-async fn voters(endpoints: &[&str]) -> Result<BTreeSet<String>, String> {
+async fn voters(endpoints: &[&Member]) -> Result<BTreeSet<String>, String> {
     let list = etcdctl(endpoints, &["member", "list"]).await?;
     let mut ids = BTreeSet::new();
     for line in list.lines() {
@@ -118,12 +146,12 @@ pub(crate) async fn wait_for_three_voters(
 /// waits.
 pub(crate) async fn three_voters(site: &Site) -> Result<(BTreeMap<u64, Member>, BTreeSet<String>), String> {
     let explained = explained(site).await?;
-    let members = running_members(&explained);
+    let members = running_members(site, &explained);
     let rests = explained["waiting"].as_array().is_some_and(Vec::is_empty);
     if members.len() != 3 || !rests {
         return Err(explained.to_string());
     }
-    let endpoints: Vec<&str> = members.values().map(|member| &*member.address).collect();
+    let endpoints: Vec<&Member> = members.values().collect();
     let voters = voters(&endpoints).await?;
     if voters.len() == 3 {
         Ok((members, voters))
@@ -161,11 +189,11 @@ struct Reader {
 
 impl Reader {
     fn start<'a>(members: impl Iterator<Item = &'a Member>) -> Self {
-        let endpoints: Vec<String> = members.map(|member| member.address.clone()).collect();
+        let endpoints: Vec<Member> = members.cloned().collect();
         let (stopped, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (stop, count) = (Arc::clone(&stopped), Arc::clone(&reads));
         let task = tokio::spawn(async move {
-            let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+            let endpoints: Vec<&Member> = endpoints.iter().collect();
             while !stop.load(Ordering::Relaxed) {
                 let value = etcdctl(&endpoints, &["get", "--print-value-only", KEY]).await?;
                 if value != VALUE {
@@ -193,7 +221,7 @@ async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
     let (before, ids) = wait_for_three_voters(&site, "three members", |_| true).await;
     let hosts: BTreeSet<&str> = before.values().map(|member| &*member.host).collect();
     assert_eq!(hosts.len(), 3, "{before:?}");
-    let endpoints: Vec<&str> = before.values().map(|member| &*member.address).collect();
+    let endpoints: Vec<&Member> = before.values().collect();
     etcdctl(&endpoints, &["put", KEY, VALUE]).await.expect("written");
 
     for even in [2, 4] {
@@ -236,7 +264,7 @@ async fn a_member_moves_to_another_agent_and_the_key_stays_readable() {
         .find(|member| !known.contains(&*member.address))
         .expect("another");
     let own = ["get", "--consistency=s", "--print-value-only", KEY];
-    assert_eq!(etcdctl(&[&new.address], &own).await.as_deref(), Ok(VALUE));
+    assert_eq!(etcdctl(&[new], &own).await.as_deref(), Ok(VALUE));
     site.cluster.stop_after(site.daemon);
 }
 
@@ -245,7 +273,7 @@ async fn without_a_quorum_no_member_moves_until_the_agents_are_back() {
     let folder = tempfile::tempdir().expect("a directory");
     let site = start(folder.path(), NODE_TIMEOUT).await;
     let (before, ids) = wait_for_three_voters(&site, "three members", |_| true).await;
-    let endpoints: Vec<&str> = before.values().map(|member| &*member.address).collect();
+    let endpoints: Vec<&Member> = before.values().collect();
     etcdctl(&endpoints, &["put", KEY, VALUE]).await.expect("written");
 
     let mut agents = Vec::new();
@@ -272,7 +300,7 @@ async fn without_a_quorum_no_member_moves_until_the_agents_are_back() {
         }
     })
     .await;
-    let remaining_members = running_members(&explained(&site).await.expect("an answer"));
+    let remaining_members = running_members(&site, &explained(&site).await.expect("an answer"));
     assert_eq!(
         remaining_members.keys().collect::<Vec<_>>(),
         [&0],
@@ -289,15 +317,89 @@ async fn without_a_quorum_no_member_moves_until_the_agents_are_back() {
         members.values().map(|member| member.address.clone()).collect()
     };
     assert_eq!(endpoints(&after), endpoints(&before));
-    let address = &after[&1].address;
+    let returned = &after[&1];
     wait_for("the key", async || {
-        etcdctl(&[address], &["get", "--print-value-only", KEY])
+        etcdctl(&[returned], &["get", "--print-value-only", KEY])
             .await
             .as_deref()
             == Ok(VALUE)
     })
     .await;
     site.cluster.stop_after(site.daemon);
+}
+
+/// Runs `etcdctl` as a client that has no certificate, or one of another authority.
+async fn attack(member: &Member, folder: &Path, options: &[&str]) -> Result<String, String> {
+    let own = format!("--endpoints=https://{}", member.address);
+    let output = Command::new("etcdctl")
+        .env("ETCDCTL_API", "3")
+        .current_dir(folder)
+        .args(["--command-timeout=2s", "--dial-timeout=2s", &own, "get", KEY])
+        .args(options)
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("etcdctl");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stderr))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kvstore_rejects_who_has_no_certificate_of_its_authority() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let site = start(folder.path(), NODE_TIMEOUT).await;
+    let (members, _) = wait_for_three_voters(&site, "three members", |_| true).await;
+    let endpoints: Vec<&Member> = members.values().collect();
+    etcdctl(&endpoints, &["put", KEY, VALUE]).await.expect("written");
+
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    let foreign = params.self_signed(&key).expect("a certificate").pem();
+    fs::write(folder.path().join("foreign.pem"), foreign).expect("written");
+    fs::write(folder.path().join("foreign.key"), key.serialize_pem()).expect("written");
+    for member in members.values() {
+        let authority = format!("--cacert={}", member.certificates.join("authority").display());
+        for options in [
+            &["--insecure-skip-tls-verify", "--insecure-transport=false"][..],
+            &[&authority],
+            &[&authority, "--cert=foreign.pem", "--key=foreign.key"],
+        ] {
+            let answer = attack(member, folder.path(), options).await;
+            assert!(answer.is_err(), "{options:?}: {answer:?}");
+        }
+        let url = format!("http://{}/v3/kv/range", member.address);
+        let plain = site.http.post(url).body("{}").send().await;
+        assert!(
+            !plain.is_ok_and(|answer| answer.status().is_success()),
+            "without TLS"
+        );
+    }
+
+    // The keys are readable for their owner only, and are neither in a sandbox nor in an environment.
+    let stored = folder.path().join("datastore/transom-tls");
+    for entry in fs::read_dir(&stored).expect("the certificates") {
+        let mode = entry
+            .expect("an entry")
+            .metadata()
+            .expect("metadata")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+    }
+    let key = fs::read_to_string(stored.join("client-key.pem")).expect("a key");
+    let secret = key.lines().nth(1).expect("a line");
+    for path in ["/explain", "/datastore/backups", "/status/fw"] {
+        let answer = site.get(&site.kubernetes(path)).await.expect("an answer");
+        assert!(!answer.to_string().contains(secret), "{path}");
+    }
+    let mut site = site;
+    let (_, log) = site.daemon.take().expect("a daemon").interrupt();
+    assert!(!log.contains(secret) && !log.contains("PRIVATE KEY"), "{log}");
+    site.cluster.stop();
 }
 
 #[test]

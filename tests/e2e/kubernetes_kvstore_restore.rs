@@ -15,7 +15,7 @@ use crate::kubernetes_kvstore::{Member, agent_on, etcdctl, start, three_voters, 
 const KEY: &str = "/registry/key";
 
 async fn put(members: impl Iterator<Item = &Member>, value: &str) {
-    let endpoints: Vec<&str> = members.map(|member| &*member.address).collect();
+    let endpoints: Vec<&Member> = members.collect();
     let written = etcdctl(&endpoints, &["put", KEY, value]).await;
     written.expect("written");
 }
@@ -27,7 +27,7 @@ async fn value(site: &Site, what: &str) -> String {
         let mut values = Vec::new();
         for member in members.values() {
             let own = ["get", "--consistency=s", "--print-value-only", KEY];
-            values.push(etcdctl(&[&member.address], &own).await?);
+            values.push(etcdctl(&[member], &own).await?);
         }
         values.dedup();
         match &values[..] {

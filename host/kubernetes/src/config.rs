@@ -188,6 +188,9 @@ pub struct DatastoreConfig {
     /// `DS_MYSQL_PASSWORD`: a variable of the datastore and of the servers; `None`: a random password,
     /// which is generated once and stored.
     pub password: Option<Secret>,
+    /// `DS_ETCD_TLS`: a new kvstore accepts only clients and members with a certificate of its own
+    /// authority. A kvstore keeps the kind with which it was created. No effect on `command`.
+    pub tls: bool,
     /// `DS_MYSQL_SSL`: servers verify the SQL server's certificate.
     pub ssl: bool,
     /// `VOLUME_DS`: the volume with its data. The volumes of further members of a kvstore have this

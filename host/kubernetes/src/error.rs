@@ -13,6 +13,9 @@ pub enum Error {
     /// The HTTP client could not be created.
     #[error("kubernetes: the HTTP client cannot be created")]
     Client(#[source] reqwest::Error),
+    /// The certificates of the kvstore could not be made.
+    #[error("kubernetes: the certificates of the kvstore cannot be made")]
+    Certificates(#[source] rcgen::Error),
     /// The store could not be read or written at the start.
     #[error("kubernetes: state store failed while {doing}")]
     Store {

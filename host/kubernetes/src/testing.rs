@@ -85,6 +85,7 @@ pub(crate) fn config() -> Config {
             peer_port: 2380,
             username: "root".to_owned(),
             password: None,
+            tls: false,
             ssl: false,
             volume: "/data/k3s/datastore".to_owned(),
             command: None,
@@ -115,6 +116,7 @@ pub(crate) fn secrets() -> Arc<Secrets> {
     Arc::new(Secrets {
         token: "tok".into(),
         password: "stored".into(),
+        kvstore: None,
     })
 }
 

@@ -58,9 +58,7 @@ impl ControlPlane {
         let cert = path("server.crt");
         let authority = shared.path().join("authority.crt").display().to_string();
         let mut plane = Self { programs: Vec::new() };
-        plane.spawn(
-            "kube-apiserver",
-            &[
+        let mut apiserver = vec![
                 format!("--etcd-servers={}", variable("K3S_DATASTORE_ENDPOINT")?),
                 format!("--bind-address={host}"),
                 format!("--secure-port={}", arguments.https_listen_port),
@@ -77,8 +75,15 @@ impl ControlPlane {
                 "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
                 format!("--service-account-signing-key-file={private}"),
                 format!("--service-account-key-file={public}"),
-            ],
-        )?;
+        ];
+        for (name, option) in [
+            ("K3S_DATASTORE_CAFILE", "etcd-cafile"),
+            ("K3S_DATASTORE_CERTFILE", "etcd-certfile"),
+            ("K3S_DATASTORE_KEYFILE", "etcd-keyfile"),
+        ] {
+            apiserver.extend(std::env::var(name).map(|file| format!("--{option}={file}")));
+        }
+        plane.spawn("kube-apiserver", &apiserver)?;
         let client = [
             format!("--kubeconfig={own}"),
             "--leader-elect=false".to_owned(),

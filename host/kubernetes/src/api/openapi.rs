@@ -204,6 +204,7 @@ fn schemas() -> Value {
         "Name": object(&json!({"name": text})),
         "Credentials": object(&json!({
             "engine": {"enum": ["sql", "kvstore"]}, "username": may_be_text, "password": may_be_text,
+            "authority": may_be_text, "certificate": may_be_text, "key": may_be_text,
         })),
         "Backup": backup,
         "Backups": object(&json!({

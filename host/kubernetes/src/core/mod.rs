@@ -55,6 +55,7 @@ use term::TermDependencies;
 /// The parts of the core.
 pub(crate) struct Dependencies {
     pub(crate) service: TermDependencies,
+    pub(crate) secrets: Secrets,
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: Events,
     pub(crate) commands: mpsc::Receiver<Command>,
@@ -164,6 +165,7 @@ pub(crate) fn start(
 ) -> impl Future<Output = ()> + Send + use<> {
     let Dependencies {
         service,
+        secrets,
         scheduler,
         mut events,
         mut commands,
@@ -174,7 +176,6 @@ pub(crate) fn start(
     let directory = directory.map(|dir| Directory::new(dir, &config.name));
     let (job_results, mut finished_jobs) = mpsc::channel(JOB_RESULT_QUEUE_CAPACITY);
     stored.datastore.warn(&config);
-    let token = config.orchestrator.token.clone().unwrap_or(stored.token);
     let mut core = Core {
         members: Members::new(config.orchestrator.node_timeout),
         service,
@@ -185,7 +186,7 @@ pub(crate) fn start(
         token: token.clone(),
         job_results,
         wanted: stored.wanted,
-        secrets: Arc::new(Secrets::new(token, &stored.datastore)),
+        secrets: Arc::new(secrets),
         datastore: stored.datastore,
         client_config: stored.client_config.map(ReadClientConfig::new),
         hand_over: None,

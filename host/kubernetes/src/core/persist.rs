@@ -204,9 +204,8 @@ impl Repository {
         let token = token.map(|record| record.value);
         let new_token = token.is_none().then(secrets::random);
         let datastore = self.0.get::<DatastoreRecord>(DATASTORE).await.map_err(failed)?;
-        let has_datastore = datastore.is_some();
-        let first = || DatastoreRecord::first(config, stored.is_some());
-        let datastore = datastore.map_or_else(first, |record| record.value);
+        let stored_datastore = datastore.map(|record| record.value);
+        let datastore = DatastoreRecord::complete(stored_datastore.clone(), config, stored.is_some())?;
         let mut changes = Changes::default();
         let encoded = (|| {
             if stored.as_ref() != Some(&wanted) {
@@ -215,7 +214,7 @@ impl Repository {
             if let Some(new_token) = &new_token {
                 changes.put(TOKEN, new_token, Expect::Any)?;
             }
-            if !has_datastore {
+            if stored_datastore.as_ref() != Some(&datastore) {
                 changes.put(DATASTORE, &datastore, Expect::Any)?;
             }
             Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
@@ -17,6 +18,7 @@ use crate::config::Config;
 use crate::dependencies::{Cluster, Connector};
 use crate::kvstore::Kvstore;
 use crate::metrics::Metrics;
+use crate::secrets::Secrets;
 use crate::view::Views;
 
 /// Capacity of the command queue of the core.
@@ -60,8 +62,16 @@ impl TermDependencies {
         // All tasks of this term end with this token.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
+        let token_of_nodes = self.config.orchestrator.token.clone();
+        let token_of_nodes = token_of_nodes.unwrap_or_else(|| stored.token.clone());
+        let secrets = Secrets::new(token_of_nodes, &stored.datastore, &self.config, Timestamp::now())?;
+        let mut service = self.clone();
+        if let Some(tls) = &secrets.kvstore {
+            service.kvstore = self.kvstore.with_tls(tls)?;
+        }
         let parts = Dependencies {
-            service: self.clone(),
+            service,
+            secrets,
             scheduler: Arc::clone(&term.scheduler),
             events: term.events,
             commands,

@@ -95,6 +95,10 @@ pub(super) fn of(
             orchestrator.agent_tcp_port,
         ]),
     };
+    let own = match &secrets.kvstore {
+        Some(tls) if kind != Kind::Agent => json!([own, tls.authority.certificate]),
+        _ => own,
+    };
     let mut digest = format!("{:x}", Sha256::digest(json!([common, own]).to_string()));
     digest.truncate(16);
     digest

@@ -7,17 +7,19 @@ mod record;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use reqwest::Client;
+use reqwest::{Certificate, Client, ClientBuilder, Identity};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use transom_cluster::TaskId;
 use transom_common::HostPort;
 
+use crate::secrets::KvstoreTls;
 use crate::{Error, Result};
 
 pub(crate) use record::{KvstoreRecord, Voter};
@@ -82,6 +84,9 @@ pub(crate) trait Kvstore: Debug + Send + Sync {
 
     /// Removes a member from the cluster. It is no error if the cluster has no such member.
     async fn remove(&self, address: &HostPort, id: u64) -> Result<(), KvstoreError>;
+
+    /// The API of a kvstore with these certificates.
+    fn with_tls(&self, tls: &KvstoreTls) -> Result<Arc<dyn Kvstore>>;
 }
 
 /// Queries the status of all members concurrently, and the list of members from the first one that
@@ -118,21 +123,32 @@ pub(crate) async fn observe(
 
 /// Calls real members.
 #[derive(Clone, Debug)]
-pub(crate) struct EtcdGateway(Client);
+pub(crate) struct EtcdGateway {
+    client: Client,
+    scheme: &'static str,
+}
 
 impl EtcdGateway {
+    /// A client of members without TLS.
+    ///
     /// # Errors
     /// [`Error::Client`] if the HTTP client cannot be created.
     pub(crate) fn new() -> Result<Self> {
+        // The machine may have no certificates.
+        let client = Self::builder().tls_certs_only([]).build();
+        Ok(Self {
+            client: client.map_err(Error::Client)?,
+            scheme: "http",
+        })
+    }
+
+    fn builder() -> ClientBuilder {
         // This fails if a provider is already installed; then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = Client::builder()
+        Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(CALL_TIMEOUT)
-            // Members are called without TLS, and the machine may have no certificates.
-            .tls_certs_only([]);
-        builder.build().map(Self).map_err(Error::Client)
     }
 
     async fn call<T: DeserializeOwned>(
@@ -141,12 +157,18 @@ impl EtcdGateway {
         path: &str,
         document: &Value,
     ) -> Result<T, KvstoreError> {
-        let url = format!("http://{address}/v3/{path}");
+        let url = format!("{}://{address}/v3/{path}", self.scheme);
         let failed = |source: reqwest::Error| KvstoreError::Call {
             url: url.clone(),
             source: source.without_url(),
         };
-        let mut answer = self.0.post(&url).json(document).send().await.map_err(failed)?;
+        let mut answer = self
+            .client
+            .post(&url)
+            .json(document)
+            .send()
+            .await
+            .map_err(failed)?;
         let (status, mut body) = (answer.status(), Vec::new());
         while let Some(chunk) = answer.chunk().await.map_err(failed)? {
             body.extend_from_slice(&chunk);
@@ -243,6 +265,20 @@ impl Kvstore for EtcdGateway {
             Err(KvstoreError::Refused { status: 404, .. }) => Ok(()),
             removed => removed.map(drop),
         }
+    }
+
+    fn with_tls(&self, tls: &KvstoreTls) -> Result<Arc<dyn Kvstore>> {
+        let authority = Certificate::from_pem(tls.authority.certificate.as_bytes());
+        let identity = format!("{}{}", tls.client.certificate, tls.client.key.reveal());
+        let client = authority.and_then(|authority| {
+            let identity = Identity::from_pem(identity.as_bytes())?;
+            let builder = Self::builder().tls_certs_only([authority]);
+            builder.identity(identity).build()
+        });
+        Ok(Arc::new(Self {
+            client: client.map_err(Error::Client)?,
+            scheme: "https",
+        }))
     }
 }
 

@@ -9,13 +9,14 @@ use transom_launch::{
 use super::{Metadata, ports};
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
+use crate::secrets::Secrets;
 
 /// The label of a node with the id of its task.
 pub(super) const TASK_LABEL: &str = "m3s.aventer.biz/taskid";
 /// The container runtime's default network.
 const BRIDGE: &str = "bridge";
 /// The servers' data in their containers.
-const SERVER_DATA: &str = "/var/lib/rancher/k3s";
+pub(super) const SERVER_DATA: &str = "/var/lib/rancher/k3s";
 /// The SQL server's data in its container.
 const SQL_DATA: &str = "/var/lib/mysql";
 /// The kvstore's data in its container.
@@ -74,7 +75,7 @@ pub(super) fn of(
 }
 
 /// The program of a datastore.
-pub(super) fn datastore_program(config: &Config) -> Program {
+pub(super) fn datastore_program(config: &Config, secrets: &Secrets) -> Program {
     let datastore = &config.datastore;
     if let (Some(command), false) = (&datastore.command, config.containers.enabled) {
         return Program::Shell(command.clone());
@@ -90,8 +91,9 @@ pub(super) fn datastore_program(config: &Config) -> Program {
         }
         Engine::Sql => Program::EntryPoint(Vec::new()),
         Engine::Kvstore => Program::Shell(format!(
-            "/usr/local/bin/etcd --listen-client-urls http://0.0.0.0:{} --election-timeout '50000' \
+            "/usr/local/bin/etcd --listen-client-urls {}://0.0.0.0:{} --election-timeout '50000' \
              --heartbeat-interval '5000'",
+            secrets.kvstore_scheme(),
             datastore.port
         )),
     }

@@ -42,9 +42,7 @@ pub(super) fn public_variables(
             Engine::Sql => variables.set("MYSQL_DATABASE", DATABASE),
             Engine::Kvstore => {
                 variables.set("ALLOW_NONE_AUTHENTICATION", "yes");
-                let host = container::hostname(config, kind, 0);
-                let url = format!("http://{host}:{}", config.datastore.port);
-                variables.set("ETCD_ADVERTISE_CLIENT_URLS", url);
+                variables.set("ETCD_ADVERTISE_CLIENT_URLS", advertised_url(config, "http"));
             }
         },
         Kind::Server | Kind::Agent => {
@@ -79,6 +77,11 @@ pub(super) fn secret_variables(
     if kind == Kind::Datastore {
         if datastore.engine == Engine::Sql {
             variables.set("MYSQL_ROOT_PASSWORD", secrets.password.reveal());
+        } else if secrets.kvstore.is_some() {
+            variables.set(
+                "ETCD_ADVERTISE_CLIENT_URLS",
+                advertised_url(config, secrets.kvstore_scheme()),
+            );
         }
         return variables.0;
     }
@@ -99,6 +102,12 @@ pub(super) fn secret_variables(
         }
     }
     variables.0
+}
+
+/// The URL of the only member of a kvstore.
+fn advertised_url(config: &Config, scheme: &str) -> String {
+    let host = container::hostname(config, Kind::Datastore, 0);
+    format!("{scheme}://{host}:{}", config.datastore.port)
 }
 
 /// The address of the server's API for agents.
@@ -126,7 +135,11 @@ fn datastore_endpoint(config: &Config, secrets: &Secrets, endpoints: &Endpoints)
             format!("mysql://{user}:{password}@tcp({address})/{DATABASE}")
         }
         Engine::Kvstore => {
-            let urls: Vec<String> = members.iter().map(|member| format!("http://{member}")).collect();
+            let scheme = secrets.kvstore_scheme();
+            let urls: Vec<String> = members
+                .iter()
+                .map(|member| format!("{scheme}://{member}"))
+                .collect();
             urls.join(",")
         }
     }

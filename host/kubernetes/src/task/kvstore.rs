@@ -92,6 +92,7 @@ pub(super) fn variables(
     config: &Config,
     number: u32,
     member: &MemberStart,
+    scheme: &str,
     placement: &Placement,
 ) -> Vec<(&'static str, String)> {
     let (datastore, host, ports) = (
@@ -109,14 +110,22 @@ pub(super) fn variables(
         let data = container::volume_name(config, Kind::Datastore, number);
         (listener, ports.first(), ports.get(1), data)
     };
-    let url = |address: HostPort| format!("http://{address}");
+    let url = |address: HostPort| format!("{scheme}://{address}");
     let listening = |port: Option<&u16>| url(HostPort::new(listener, port.copied().unwrap_or_default()));
+    // Certificates do not name the unspecified address.
+    let own = if listener == "0.0.0.0" {
+        "127.0.0.1"
+    } else {
+        listener
+    };
+    let own = url(HostPort::new(own, client_port.copied().unwrap_or_default()));
     let client = client_address(config, number, host, ports);
     let peer = address(config, number, host, ports.get(1), datastore.peer_port);
     let others: Vec<String> = member.others.iter().cloned().map(url).collect();
     vec![
         ("KVSTORE_START", member.start.as_str().to_owned()),
         ("KVSTORE_OTHERS", others.join(",")),
+        ("KVSTORE_SELF", own),
         ("ETCD_NAME", member_name(config, number)),
         ("ETCD_DATA_DIR", data),
         ("ETCD_LISTEN_CLIENT_URLS", listening(client_port)),

@@ -5,10 +5,10 @@
 #   join    as a further member: first as a learner, which counts for no quorum, and as a voting
 #           member when it has caught up
 #
-# etcd reads its own settings from the variables ETCD_*. KVSTORE_OTHERS has the client URLs of the
-# other members.
+# etcd reads its own settings from the variables ETCD_*. KVSTORE_SELF has its own client URL, and
+# KVSTORE_OTHERS those of the other members.
 export ETCDCTL_API=3 PATH="$PATH:/usr/local/bin"
-self=$ETCD_LISTEN_CLIENT_URLS
+self=$KVSTORE_SELF
 others=$KVSTORE_OTHERS
 peer_url=$ETCD_INITIAL_ADVERTISE_PEER_URLS
 

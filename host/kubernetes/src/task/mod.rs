@@ -12,6 +12,7 @@ mod environment;
 mod kvstore;
 mod one_off;
 mod ports;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,7 +135,7 @@ impl Launch {
         }
     }
 
-    fn command(&self, placement: &Placement) -> Command {
+    fn command(&self, placement: &Placement) -> Result<Command, rcgen::Error> {
         let kind = self.metadata.kind;
         let program = match (&self.script, kind) {
             (Some(script), _) => {
@@ -143,14 +144,19 @@ impl Launch {
                 let mut argv = vec![format!("{folder}/{SCRIPT}")];
                 argv.extend(script.draft.arguments.iter().cloned());
                 argv.extend(arguments::of_placement(&self.config, self.metadata, placement));
+                if let Some(directory) = self.tls_directory() {
+                    let line = format!("{}exec \"$@\"", tls::write_to(&directory));
+                    let shell = ["/bin/sh", "-c", &line, "sh"].map(str::to_owned);
+                    argv = shell.into_iter().chain(argv).collect();
+                }
                 Program::Argv(argv)
             }
             (None, _) if self.member.is_some() => self.prepared(kvstore::program()),
-            (None, _) => self.prepared(container::datastore_program(&self.config)),
+            (None, _) => self.prepared(container::datastore_program(&self.config, &self.secrets)),
         };
         let backup = self.preparation.as_ref().and_then(Preparation::uri);
-        Command {
-            environment: self.environment(placement),
+        Ok(Command {
+            environment: self.environment(placement)?,
             uris: self
                 .script
                 .iter()
@@ -158,22 +164,53 @@ impl Launch {
                 .chain(backup)
                 .collect(),
             ..Command::new(program)
-        }
+        })
     }
 
-    /// The program of a datastore, preceded by its preparation. Only a kvstore, whose program is a
-    /// shell command, has one.
+    /// Where the task has its certificates; `None`: it has none.
+    fn tls_directory(&self) -> Option<String> {
+        let Metadata { kind, number, .. } = self.metadata;
+        let inside = self.config.datastore.endpoint.is_none();
+        let needed = kind == Kind::Datastore || (kind == Kind::Server && inside);
+        (needed && self.secrets.kvstore.is_some()).then(|| tls::directory(&self.config, kind, number))
+    }
+
+    /// The program of a datastore, preceded by its preparation and the writing of its certificates. Only
+    /// a kvstore, whose program is a shell command, has them.
     fn prepared(&self, program: Program) -> Program {
-        match (program, &self.preparation) {
-            (Program::Shell(line), Some(preparation)) => Program::Shell(format!(
-                "{}{line}",
-                preparation.line(&self.config, self.member.is_some())
-            )),
-            (program, _) => program,
-        }
+        let Program::Shell(line) = program else {
+            return program;
+        };
+        let certificates = self.tls_directory().map(|directory| tls::write_to(&directory));
+        let preparation = self.preparation.as_ref();
+        let preparation = preparation.map(|it| it.line(&self.config, self.member.is_some()));
+        let parts = [certificates, preparation, Some(line)];
+        Program::Shell(parts.into_iter().flatten().collect())
     }
 
-    fn environment(&self, placement: &Placement) -> Environment {
+    /// The variables for the certificates.
+    fn tls_variables(&self, placement: &Placement) -> Result<Vec<(&'static str, String)>, rcgen::Error> {
+        let Some((directory, tls)) = self.tls_directory().zip(self.secrets.kvstore.as_ref()) else {
+            return Ok(Vec::new());
+        };
+        if self.metadata.kind == Kind::Server {
+            let mut variables = tls::client_variables(tls);
+            variables.extend(tls::server_variables(&directory));
+            return Ok(variables);
+        }
+        let own = container::hostname(&self.config, Kind::Datastore, self.metadata.number);
+        let names = [&own, "localhost", "127.0.0.1", &placement.agent.hostname];
+        let names = names.into_iter().map(str::to_owned).collect();
+        let member = tls.authority.member(names, tls.since)?;
+        Ok(tls::member_variables(
+            tls,
+            &member,
+            &directory,
+            self.member.is_some(),
+        ))
+    }
+
+    fn environment(&self, placement: &Placement) -> Result<Environment, rcgen::Error> {
         let task = placement.task.as_str();
         let public = match &self.script {
             Some(script) => script.draft.environment.clone(),
@@ -197,11 +234,15 @@ impl Launch {
             }
         }
         if let Some(member) = &self.member {
-            for (name, value) in kvstore::variables(&self.config, self.metadata.number, member, placement) {
+            let (number, scheme) = (self.metadata.number, self.secrets.kvstore_scheme());
+            for (name, value) in kvstore::variables(&self.config, number, member, scheme, placement) {
                 all.set(name, value);
             }
         }
-        all
+        for (name, value) in self.tls_variables(placement)? {
+            all.set(name, value);
+        }
+        Ok(all)
     }
 
     fn health_check(&self) -> Option<HealthCheck> {
@@ -216,7 +257,8 @@ impl Launch {
             }
             Engine::Kvstore => {
                 let line = format!(
-                    "etcdctl endpoint health --endpoints=http://127.0.0.1:{}",
+                    "etcdctl endpoint health --endpoints={}://127.0.0.1:{}",
+                    self.secrets.kvstore_scheme(),
                     datastore.port
                 );
                 (Program::Shell(line), Some(KVSTORE_DELAY))
@@ -252,6 +294,15 @@ impl Launch {
 impl BuildTask for Launch {
     fn build(&self, placement: &Placement) -> Option<TaskInfo> {
         let (config, kind) = (&self.config, self.metadata.kind);
+        let command = self.command(placement).inspect_err(|error| {
+            tracing::error!(
+                framework = config.name,
+                agent = placement.agent.hostname,
+                error = transom_common::error_chain(error),
+                "making the certificate of a datastore failed"
+            );
+        });
+        let command = command.ok()?;
         let clustered = self.member.is_some();
         let name = Self::name(config, kind);
         let discovery = Discovery {
@@ -269,7 +320,7 @@ impl BuildTask for Launch {
             discovery: Some(discovery),
             health_check: self.health_check(),
             limits: self.limits(),
-            ..Task::new(name, self.command(placement))
+            ..Task::new(name, command)
         };
         Some(task.into())
     }

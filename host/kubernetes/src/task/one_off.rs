@@ -11,7 +11,7 @@ use transom_launch::{Command, Container, Containerizer, Environment, Image, Prog
 use transom_scheduler::{BuildTask, Placement, RunSpec};
 
 use super::environment::{self, Endpoints};
-use super::{SANDBOX, constraints, container};
+use super::{SANDBOX, constraints, container, tls};
 use crate::backup::script::{self, Sql};
 use crate::config::{Config, Engine};
 use crate::secrets::Secrets;
@@ -76,14 +76,15 @@ impl OneOffTask {
         let members = environment::datastore_members(&self.config, &self.endpoints);
         let first = members.first().cloned();
         let first = first.unwrap_or_else(|| HostPort::new("localhost", datastore.port));
-        let url = |member: &HostPort| format!("http://{member}");
+        let scheme = self.secrets.kvstore_scheme();
+        let url = |member: &HostPort| format!("{scheme}://{member}");
         let sql = Sql {
             host: &first.host,
             port: first.port,
             user: &datastore.username,
             database: environment::DATABASE,
         };
-        match (&self.work, datastore.engine) {
+        let line = match (&self.work, datastore.engine) {
             (Work::Dump, Engine::Kvstore) => {
                 let endpoints: Vec<String> = members.iter().map(url).collect();
                 script::dump_kvstore(folder, &endpoints)
@@ -94,6 +95,10 @@ impl OneOffTask {
                 let seconds = self.config.backup.timeout.as_secs();
                 script::check_kvstore(folder, &url(&first), seconds)
             }
+        };
+        match &self.secrets.kvstore {
+            Some(_) => tls::write_temporary() + &line,
+            None => line,
         }
     }
 
@@ -102,6 +107,10 @@ impl OneOffTask {
         let datastore = &self.config.datastore;
         if datastore.engine == Engine::Sql {
             variables.push(("MYSQL_PWD".to_owned(), self.secrets.password.reveal().to_owned()));
+        }
+        if let Some(tls) = &self.secrets.kvstore {
+            let client = tls::client_variables(tls).into_iter();
+            variables.extend(client.map(|(name, value)| (name.to_owned(), value)));
         }
         variables.into_iter().collect()
     }

@@ -131,6 +131,89 @@ fn kvstore_runs_etcd_and_checks_it_after_a_minute() {
     assert_eq!(info["health_check"]["command"]["value"], line);
 }
 
+fn tls_secrets() -> Arc<Secrets> {
+    let config = config_with(|config| {
+        config.datastore.engine = Engine::Kvstore;
+        config.datastore.tls = true;
+    });
+    let record = crate::secrets::DatastoreRecord::complete(None, &config, false).unwrap();
+    let secrets = Secrets::new("tok".into(), &record, &config, jiff::Timestamp::UNIX_EPOCH);
+    Arc::new(secrets.unwrap())
+}
+
+#[test]
+fn kvstore_with_tls_has_its_keys_in_no_command_and_its_servers_have_the_certificates() {
+    let config = config_with(|config| {
+        config.datastore.engine = Engine::Kvstore;
+        config.datastore.port = 2379;
+    });
+    let secrets = tls_secrets();
+    let member = MemberStart {
+        start: crate::plan::Start::New,
+        others: vec![transom_common::HostPort::new("h1", 2)],
+        home: None,
+    };
+    let task = |kind, member| {
+        let launch = Launch {
+            secrets: Arc::clone(&secrets),
+            member,
+            ..launch(&config, kind, 0)
+        };
+        let info = launch.build(&placement("t-1", &[31001, 31002])).unwrap();
+        serde_json::to_value(info).unwrap()
+    };
+    let (single, clustered) = (task(Kind::Datastore, None), task(Kind::Datastore, Some(member)));
+    for info in [&single, &clustered] {
+        let variables = variables(info);
+        for (name, value) in [
+            ("ETCD_CLIENT_CERT_AUTH", "true"),
+            ("ETCD_TRUSTED_CA_FILE", "/default.etcd/transom-tls/ca.pem"),
+            ("ETCD_KEY_FILE", "/default.etcd/transom-tls/member-key.pem"),
+            ("ETCDCTL_CERT", "/default.etcd/transom-tls/client.pem"),
+        ] {
+            assert_eq!(variables[name], value, "{name}");
+        }
+        assert!(variables["ETCD_ADVERTISE_CLIENT_URLS"].starts_with("https://"));
+        let command = info["command"]["value"].as_str().unwrap();
+        assert!(
+            command.starts_with("tls='/default.etcd/transom-tls'\n"),
+            "{command}"
+        );
+        assert!(!command.contains(&variables["TRANSOM_TLS_MEMBER_KEY"]));
+        let check = info["health_check"]["command"]["value"].as_str().unwrap();
+        assert_eq!(
+            check,
+            "etcdctl endpoint health --endpoints=https://127.0.0.1:2379"
+        );
+    }
+    let peers = variables(&clustered);
+    assert_eq!(peers["ETCD_PEER_CLIENT_CERT_AUTH"], "true");
+    assert_eq!(
+        (&*peers["KVSTORE_SELF"], &*peers["KVSTORE_OTHERS"]),
+        ("https://127.0.0.1:2379", "https://h1:2")
+    );
+    assert!(peers["ETCD_LISTEN_PEER_URLS"].starts_with("https://"));
+
+    let server = task(Kind::Server, None);
+    let found = variables(&server);
+    assert_eq!(found["K3S_DATASTORE_ENDPOINT"], "https://m3sdatastore.local:2379");
+    assert_eq!(
+        found["K3S_DATASTORE_CAFILE"],
+        "/var/lib/rancher/k3s/transom-tls/ca.pem"
+    );
+    assert_eq!(server["command"]["value"], "/bin/sh");
+    let arguments = arguments(&server);
+    assert!(arguments[1].ends_with("exec \"$@\""), "{arguments:?}");
+    assert_eq!(arguments[2..4], ["sh", "/mnt/mesos/sandbox/bootstrap"]);
+    let key = &found["TRANSOM_TLS_CLIENT_KEY"];
+    assert!(arguments.iter().all(|argument| !argument.contains(key.as_str())));
+    let agent = variables(&task(Kind::Agent, None));
+    assert!(
+        !agent.keys().any(|name| name.starts_with("TRANSOM_TLS")),
+        "{agent:?}"
+    );
+}
+
 #[test]
 fn health_check_does_not_end_a_member_of_a_clustered_kvstore() {
     let config = config_with(|config| config.datastore.engine = Engine::Kvstore);

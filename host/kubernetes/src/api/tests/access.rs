@@ -129,6 +129,35 @@ async fn credentials_are_required_even_on_loopback() {
 }
 
 #[tokio::test]
+async fn credentials_of_the_datastore_need_full_credentials() {
+    let site = Site::with(&with_credentials());
+    let path = "/api/fw/v0/datastore/credentials";
+    let (right, reader) = (authorization("user"), authorization("reader"));
+    for method in [Method::GET, Method::PUT] {
+        site.ask(method.clone(), path).await.is_error(path, 401);
+        let headers = [("authorization", reader.as_str())];
+        site.ask_with(method, path, &headers).await.is_error(path, 403);
+    }
+    assert_eq!(site.received_commands(), [""; 0]);
+    let headers = [("authorization", right.as_str())];
+    let answer = site.ask_with(Method::GET, path, &headers).await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.header("cache-control")),
+        (200, Some("no-store"))
+    );
+    let document = answer.json();
+    assert_eq!(
+        (&document["username"], &document["password"]),
+        (&"root".into(), &"stored".into())
+    );
+    let answer = site.ask_with(Method::PUT, path, &headers).await;
+    assert_eq!((answer.status.as_u16(), site.received_commands().len()), (200, 2));
+    // The alias is upstream's API, which has no such call.
+    let alias = "/api/m3s/v0/datastore/credentials";
+    site.ask(Method::GET, alias).await.is_error(alias, 404);
+}
+
+#[tokio::test]
 async fn pages_of_other_sites_cannot_set_a_count() {
     let site = Site::start();
     let link = [

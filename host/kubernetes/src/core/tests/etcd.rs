@@ -2,6 +2,7 @@
 //! script would start them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use transom_cluster::TaskId;
@@ -11,6 +12,7 @@ use transom_scheduler::SchedulerApi;
 
 use super::site::{FakeDependencies, World};
 use crate::kvstore::{EtcdMember, Kvstore, KvstoreError, MemberStatus};
+use crate::secrets::KvstoreTls;
 
 /// The name of a member that was started without a name.
 const SINGLE: &str = "default";
@@ -197,5 +199,9 @@ impl Kvstore for FakeDependencies {
         etcd.done.push(format!("remove {}", name.unwrap_or_default()));
         etcd.members.retain(|member| member.id != id);
         Ok(())
+    }
+
+    fn with_tls(&self, _tls: &KvstoreTls) -> crate::Result<Arc<dyn Kvstore>> {
+        Ok(Arc::new(Self(Arc::clone(&self.0))))
     }
 }

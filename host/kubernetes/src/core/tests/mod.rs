@@ -8,6 +8,7 @@ mod explain;
 mod kvstore;
 mod restores;
 mod rolling;
+mod secrets;
 mod servers;
 mod site;
 mod takeover;

@@ -43,7 +43,14 @@ impl Credentials {
             serde_json::from_str(&text).context("the framework sent an invalid document")?;
         let members = credentials.as_object().into_iter().flatten();
         for (name, value) in members.filter_map(|(name, value)| Some((name, value.as_str()?))) {
-            writeln!(out, "{name}: {}", printable(value))?;
+            if value.contains('\n') {
+                // PEM, which tools read as it is.
+                for line in value.lines() {
+                    writeln!(out, "{}", printable(line))?;
+                }
+            } else {
+                writeln!(out, "{name}: {}", printable(value))?;
+            }
         }
         Ok(())
     }

@@ -241,6 +241,9 @@ pub(crate) struct Kubernetes {
     pub(crate) ds_peer_port: u16,
     /// The datastore is a kvstore; `ds_mysql` must be false then.
     pub(crate) ds_etcd: bool,
+    /// A new kvstore accepts only clients and members with a certificate of its own authority. An
+    /// existing one keeps its kind. No effect on `ds_command`.
+    pub(crate) ds_etcd_tls: bool,
     /// The datastore is a SQL server.
     pub(crate) ds_mysql: bool,
     /// The user of the SQL server.
@@ -461,6 +464,7 @@ impl Default for Kubernetes {
             ds_port: 3306,
             ds_peer_port: 2380,
             ds_etcd: false,
+            ds_etcd_tls: true,
             ds_mysql: true,
             ds_mysql_username: "root".into(),
             ds_mysql_password: None,

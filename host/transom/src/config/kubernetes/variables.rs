@@ -60,7 +60,7 @@ const fn variable(
 }
 
 #[rustfmt::skip]
-const VARIABLES: [Variable; 81] = [
+const VARIABLES: [Variable; 82] = [
     variable("FRAMEWORK_USER", "", "framework_user", VariableForm::Text),
     variable("FRAMEWORK_NAME", "", "framework_name", VariableForm::Text),
     variable("FRAMEWORK_ROLE", "", "role", VariableForm::Text),
@@ -133,6 +133,7 @@ const VARIABLES: [Variable; 81] = [
     variable("DS_PORT", "", "ds_port", VariableForm::Number),
     variable("DS_PEER_PORT", "", "ds_peer_port", VariableForm::Number),
     variable("DS_KVSTORE", "DS_ETCD", "ds_etcd", VariableForm::Boolean),
+    variable("DS_KVSTORE_TLS", "DS_ETCD_TLS", "ds_etcd_tls", VariableForm::Boolean),
     variable("DS_SQL", "DS_MYSQL", "ds_mysql", VariableForm::Boolean),
     variable("DS_SQL_USERNAME", "DS_MYSQL_USERNAME", "ds_mysql_username", VariableForm::Text),
     variable("DS_SQL_PASSWORD", "DS_MYSQL_PASSWORD", "ds_mysql_password", VariableForm::Secret),

@@ -1,0 +1,102 @@
+//! The password of a SQL datastore: its first value, an upgrade, and a change.
+
+use std::collections::BTreeMap;
+
+use transom_store::Expect;
+use transom_store::typed::{Changes, TypedStore};
+
+use super::super::command::{Command, Refusal};
+use super::super::persist::DATASTORE;
+use super::site::Site;
+use crate::config::Config;
+use crate::kind::Kind;
+use crate::secrets::FORMER_PASSWORD;
+
+fn configure(password: Option<&'static str>) -> impl FnOnce(&mut Config) {
+    move |config| config.datastore.password = password.map(Into::into)
+}
+
+/// A variable of the task of a kind that was launched last.
+fn variable(site: &Site, kind: Kind, name: &str) -> String {
+    let launched = site.scheduler.launched();
+    let info = launched
+        .iter()
+        .rev()
+        .find(|info| info.name.ends_with(kind.as_str()));
+    let environment = info.and_then(|info| info.command.clone()?.environment).unwrap();
+    let variables = environment.variables.into_iter();
+    let mut variables: BTreeMap<String, String> = variables
+        .filter_map(|variable| Some((variable.name, variable.value?)))
+        .collect();
+    variables.remove(name).unwrap_or_default()
+}
+
+fn password(site: &Site) -> String {
+    variable(site, Kind::Datastore, "MYSQL_ROOT_PASSWORD")
+}
+
+#[tokio::test]
+async fn the_password_is_random_and_stays_the_same_after_a_restart() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    let made = password(&site);
+    assert!(made.len() == 64 && !made.contains(FORMER_PASSWORD), "{made}");
+    let endpoint = format!("mysql://root:{made}@tcp(m3sdatastore.local:3306)/k3s");
+    assert_eq!(variable(&site, Kind::Server, "K3S_DATASTORE_ENDPOINT"), endpoint);
+    let tasks = site.tasks(Kind::Datastore);
+    let site = site.restarted(|_| {}).await;
+    site.wait_until_settled().await;
+    assert_eq!(site.tasks(Kind::Datastore), tasks);
+    let other = Site::start(|_| {}).await;
+    other.wait_until_settled().await;
+    assert_ne!(password(&other), made);
+}
+
+#[tokio::test]
+async fn a_framework_of_a_former_daemon_keeps_its_password_and_its_tasks() {
+    let site = Site::start(configure(Some(FORMER_PASSWORD))).await;
+    site.wait_until_settled().await;
+    let tasks = [Kind::Datastore, Kind::Server].map(|kind| site.tasks(kind));
+    // A former daemon has no such record.
+    let mut changes = Changes::default();
+    changes.delete(DATASTORE, Expect::Any);
+    let store = TypedStore::new(site.store.clone(), &site.config.name);
+    store.commit(changes).await.unwrap();
+    let site = site.restarted(configure(None)).await;
+    site.wait_until_settled().await;
+    assert_eq!(
+        [Kind::Datastore, Kind::Server].map(|kind| site.tasks(kind)),
+        tasks
+    );
+    assert_eq!(password(&site), FORMER_PASSWORD);
+}
+
+#[tokio::test]
+async fn another_password_is_ignored_until_it_is_adopted() {
+    let site = Site::start(configure(Some("first"))).await;
+    site.wait_until_settled().await;
+    let adopt = async |site: &Site| site.ask(|reply| Command::AdoptPassword { reply }).await;
+    let nothing = adopt(&site).await;
+    assert!(matches!(nothing, Err(Refusal::NoOtherPassword)), "{nothing:?}");
+    let tasks = site.tasks(Kind::Datastore);
+
+    let site = site.restarted(configure(Some("second"))).await;
+    site.wait_until("the reason", |view| {
+        let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
+        reasons.any(|reason| reason.contains("DS_MYSQL_PASSWORD") && !reason.contains("second"))
+    })
+    .await;
+    site.wait_until_settled().await;
+    assert_eq!(
+        (site.tasks(Kind::Datastore), password(&site)),
+        (tasks, "first".to_owned())
+    );
+
+    adopt(&site).await.unwrap();
+    transom_testkit::wait_for("tasks with the new password", async || {
+        let endpoint = variable(&site, Kind::Server, "K3S_DATASTORE_ENDPOINT");
+        password(&site) == "second" && endpoint.contains("root:second@")
+    })
+    .await;
+    site.wait_until("no reason", |view| view.waiting.is_empty()).await;
+}

@@ -1,0 +1,120 @@
+//! How tasks receive the certificates of a kvstore: in their environment, from which the beginning of
+//! their command writes them into a private directory and then removes them. The sandbox is no place
+//! for them, because agents serve its files.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::container;
+use crate::backup::script::quoted;
+use crate::config::Config;
+use crate::kind::Kind;
+use crate::secrets::{KvstoreTls, Signed};
+
+/// The files: the variable of each, its name, and what it contains.
+const AUTHORITY: (&str, &str) = ("TRANSOM_TLS_AUTHORITY", "ca.pem");
+const CLIENT: (&str, &str) = ("TRANSOM_TLS_CLIENT", "client.pem");
+const CLIENT_KEY: (&str, &str) = ("TRANSOM_TLS_CLIENT_KEY", "client-key.pem");
+const MEMBER: (&str, &str) = ("TRANSOM_TLS_MEMBER", "member.pem");
+const MEMBER_KEY: (&str, &str) = ("TRANSOM_TLS_MEMBER_KEY", "member-key.pem");
+
+/// Writes the files of the given variables into `$tls`.
+const WRITE: &str = r#"
+for file in ca client client-key member member-key; do
+    case $file in
+    ca) text=$TRANSOM_TLS_AUTHORITY ;;
+    client) text=$TRANSOM_TLS_CLIENT ;;
+    client-key) text=$TRANSOM_TLS_CLIENT_KEY ;;
+    member) text=$TRANSOM_TLS_MEMBER ;;
+    member-key) text=$TRANSOM_TLS_MEMBER_KEY ;;
+    esac
+    [ -z "$text" ] && continue
+    (umask 077 && rm -f "$tls/$file.pem" && printf %s "$text" | base64 -d >"$tls/$file.pem") || exit 1
+done
+unset TRANSOM_TLS_AUTHORITY TRANSOM_TLS_CLIENT TRANSOM_TLS_CLIENT_KEY TRANSOM_TLS_MEMBER TRANSOM_TLS_MEMBER_KEY text file
+"#;
+
+/// The variables of a client with its certificate.
+pub(super) fn client_variables(tls: &KvstoreTls) -> Vec<(&'static str, String)> {
+    let Signed { certificate, key } = &tls.client;
+    vec![
+        (AUTHORITY.0, STANDARD.encode(tls.authority.certificate.as_str())),
+        (CLIENT.0, STANDARD.encode(certificate)),
+        (CLIENT_KEY.0, STANDARD.encode(key.reveal())),
+    ]
+}
+
+/// The variables of a member with its certificate, and with that of a client for `etcdctl`. They name
+/// the files in `directory`.
+pub(super) fn member_variables(
+    tls: &KvstoreTls,
+    member: &Signed,
+    directory: &str,
+    peers: bool,
+) -> Vec<(&'static str, String)> {
+    let path = |(_, file): (&str, &str)| format!("{directory}/{file}");
+    let mut variables = client_variables(tls);
+    variables.extend([
+        (MEMBER.0, STANDARD.encode(&member.certificate)),
+        (MEMBER_KEY.0, STANDARD.encode(member.key.reveal())),
+        ("ETCD_CLIENT_CERT_AUTH", "true".to_owned()),
+        ("ETCD_TRUSTED_CA_FILE", path(AUTHORITY)),
+        ("ETCD_CERT_FILE", path(MEMBER)),
+        ("ETCD_KEY_FILE", path(MEMBER_KEY)),
+        ("ETCDCTL_CACERT", path(AUTHORITY)),
+        ("ETCDCTL_CERT", path(CLIENT)),
+        ("ETCDCTL_KEY", path(CLIENT_KEY)),
+    ]);
+    if peers {
+        variables.extend([
+            ("ETCD_PEER_CLIENT_CERT_AUTH", "true".to_owned()),
+            ("ETCD_PEER_TRUSTED_CA_FILE", path(AUTHORITY)),
+            ("ETCD_PEER_CERT_FILE", path(MEMBER)),
+            ("ETCD_PEER_KEY_FILE", path(MEMBER_KEY)),
+            // The address of a member that connects is not always one of its names: the container
+            // runtime translates addresses. The authority signs no certificates but the cluster's.
+            (
+                "ETCD_EXPERIMENTAL_PEER_SKIP_CLIENT_SAN_VERIFICATION",
+                "true".to_owned(),
+            ),
+        ]);
+    }
+    variables
+}
+
+/// The variables with which a server finds the files of its certificate.
+pub(super) fn server_variables(directory: &str) -> Vec<(&'static str, String)> {
+    let path = |(_, file): (&str, &str)| format!("{directory}/{file}");
+    vec![
+        ("K3S_DATASTORE_CAFILE", path(AUTHORITY)),
+        ("K3S_DATASTORE_CERTFILE", path(CLIENT)),
+        ("K3S_DATASTORE_KEYFILE", path(CLIENT_KEY)),
+    ]
+}
+
+/// The directory of the files of a member or server: in the volume with its data, which contains
+/// secrets as well.
+pub(super) fn directory(config: &Config, kind: Kind, number: u32) -> String {
+    let data = match kind {
+        Kind::Datastore if config.containers.enabled => container::KVSTORE_DATA.to_owned(),
+        _ if config.containers.enabled => container::SERVER_DATA.to_owned(),
+        _ => container::volume_name(config, kind, number),
+    };
+    format!("{}/transom-tls", data.trim_end_matches('/'))
+}
+
+/// The beginning of the command of a member or server, which writes the files.
+pub(super) fn write_to(directory: &str) -> String {
+    format!(
+        "tls={}\n(umask 077 && mkdir -p \"$tls\" && chmod 700 \"$tls\") || exit 1{WRITE}unset tls\n",
+        quoted(directory)
+    )
+}
+
+/// The beginning of the command of a one-off task, whose files exist as long as it runs.
+pub(super) fn write_temporary() -> String {
+    format!(
+        "tls=$(mktemp -d) || exit 1\ntrap 'rm -rf \"$tls\"' EXIT\ntrap 'exit 1' HUP INT TERM{WRITE}\
+         export ETCDCTL_CACERT=\"$tls/ca.pem\" ETCDCTL_CERT=\"$tls/client.pem\" ETCDCTL_KEY=\"$tls/client-key.pem\"\n"
+    )
+}
