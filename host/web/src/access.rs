@@ -12,6 +12,7 @@ mod caller;
 mod credentials;
 mod cross_site;
 mod daemon_key;
+mod guessing;
 mod networks;
 mod policy;
 mod port;

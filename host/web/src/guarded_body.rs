@@ -2,6 +2,7 @@
 //! the client has disconnected.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -10,15 +11,29 @@ use http_body::{Frame, SizeHint};
 
 struct GuardedBody<G> {
     body: Body,
-    _guard: G,
+    guard: Arc<G>,
 }
 
-/// Attaches `guard` to `body`: the guard is dropped with the body.
-pub(crate) fn guarded(body: Body, guard: impl Send + Unpin + 'static) -> Body {
-    Body::new(GuardedBody { body, _guard: guard })
+/// Bytes of a guarded body. The body ends when hyper has taken its last bytes, which may be all of
+/// them; these keep the guard until they have been written.
+struct GuardedBytes<G> {
+    bytes: Bytes,
+    _guard: Arc<G>,
 }
 
-impl<G: Unpin> http_body::Body for GuardedBody<G> {
+impl<G> AsRef<[u8]> for GuardedBytes<G> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Attaches `guard` to `body`: the guard is dropped with the body and all its bytes.
+pub(crate) fn guarded(body: Body, guard: impl Send + Sync + 'static) -> Body {
+    let guard = Arc::new(guard);
+    Body::new(GuardedBody { body, guard })
+}
+
+impl<G: Send + Sync + 'static> http_body::Body for GuardedBody<G> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -26,7 +41,15 @@ impl<G: Unpin> http_body::Body for GuardedBody<G> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        frame.map_ok(|frame| {
+            frame.map_data(|bytes| {
+                Bytes::from_owner(GuardedBytes {
+                    bytes,
+                    _guard: Arc::clone(&self.guard),
+                })
+            })
+        })
     }
 
     fn is_end_stream(&self) -> bool {

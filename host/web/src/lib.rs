@@ -16,6 +16,8 @@
 //! * [`PortConfig`] has the settings that all ports share: address, certificate, credentials,
 //!   trusted networks, host names and origins. It binds a port and checks requests to it. Responses
 //!   are compressed with gzip for clients that accept it.
+//! * [`Connections`] closes idle connections for new ones, [`Shares`] divides the budgets of a port
+//!   among its users, and wrong credentials are answered later and later.
 //! * Each request that may change something is logged as an audit event, and its handler receives
 //!   the [`Caller`].
 //! * [`json_errors`] gives a JSON body to rejections by extractors, [`Problems`] lists what is
@@ -30,11 +32,13 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod answers;
 mod api_error;
 mod audit;
 mod certificate;
 mod compression;
 mod concurrency;
+mod connections;
 mod fallbacks;
 mod folder;
 mod forward;
@@ -45,19 +49,25 @@ mod json_errors;
 mod json_list;
 mod listener;
 pub mod metrics;
+mod network;
+mod port_metrics;
 mod problems;
 mod request_metrics;
 mod request_trace;
 mod serve;
+mod shares;
+mod throttle;
 mod target;
 
 pub use access::{
     Access, AccessPolicy, AccessRules, AllowedHost, Authority, BoundPort, Caller, Credentials, DaemonKey,
     Denial, ForeignSite, LoopbackTrust, Origin, PortConfig, Presented, Requirement, Tls, TlsFiles, guarded,
 };
+pub use answers::budgeted;
 pub use api_error::ApiError;
 pub use audit::truncated;
 pub use certificate::{Certificate, TlsPem};
+pub use connections::{ConnectionSlot, Connections};
 pub use fallbacks::with_fallbacks;
 pub use folder::Folder;
 pub use forward::{ForwardError, Forwarder};
@@ -66,9 +76,12 @@ pub use json::Json;
 pub use json_errors::json_errors;
 pub use json_list::json_list;
 pub use listener::Listener;
+pub use network::Network;
+pub use port_metrics::register_port_metrics;
 pub use problems::{Problem, Problems};
 pub use request_metrics::RequestMetrics;
 pub use serve::{Disconnect, Limits, body_limited, serve};
+pub use shares::{Owner, Share, Shares};
 pub use target::{InvalidTarget, check_target};
 
 use std::net::{IpAddr, SocketAddr};

@@ -5,7 +5,6 @@ mod refusals;
 mod streams;
 mod write_deadline;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,10 +30,13 @@ use transom_common::error_chain;
 
 use self::body_deadline::BodyLate;
 use self::refusals::{Refusals, RequestActivity};
-use self::streams::{Budgets, Slot};
+pub(crate) use self::streams::is_event_stream;
+use self::streams::{CLOSE, Streams};
 use self::write_deadline::WriteDeadline;
 use crate::json::{self, MaxBody};
-use crate::{ApiError, Certificate, Error, Listener, Result, access, target};
+use crate::{
+    ApiError, Certificate, ConnectionSlot, Connections, Error, Listener, Owner, Result, Shares, access, target,
+};
 
 /// The limits of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +52,18 @@ pub struct Limits {
     pub body_idle_timeout: Duration,
     /// The timeout of a request's whole body, also for a slow client with a large upload; 408.
     pub body_timeout: Duration,
-    /// The timeout of a write that makes no progress, because the client does not read.
+    /// The timeout of a write, because the client does not read: in this time it has to read
+    /// everything that was sent to it, or 256 KiB of it.
     pub write_timeout: Duration,
-    /// The maximum number of connections without an event stream; further ones wait in the system's
-    /// queue.
+    /// The maximum number of connections without an event stream; further ones replace idle ones. See
+    /// [`Connections`].
     pub max_connections: usize,
-    /// The maximum number of event streams; further ones are rejected with 503. A connection is
-    /// closed after its stream.
+    /// The maximum number of event streams, of which each user has its [`Shares`]; further ones are
+    /// rejected with 503. A connection is closed after its stream.
     pub max_streams: usize,
-    /// The maximum number of requests that are handled at the same time, event streams not counted;
-    /// further ones are rejected with 503. Enforced by [`PortConfig::protect`](crate::PortConfig).
+    /// The maximum number of requests that are handled at the same time, event streams not counted, of
+    /// which each user has its [`Shares`]; further ones are rejected with 503. By default
+    /// [`max_connections`](Self::max_connections). Enforced by [`PortConfig::protect`](crate::PortConfig).
     pub max_requests: Option<usize>,
 }
 
@@ -139,7 +143,8 @@ pub async fn serve(
     tracing::info!(listener = name, %addr, tls = acceptor.is_some(), "listening");
     let router = judged(body_limited(router, limits.max_body));
 
-    let budgets = Budgets::new(limits);
+    let places = Connections::new(name, limits.max_connections);
+    let streams = Shares::new(name, "streams", limits.max_streams);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -151,36 +156,39 @@ pub async fn serve(
                 }
                 continue;
             }
-            accepted = accept(&listener, &budgets) => accepted,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, client, slot)) => {
-                let (router, acceptor, token) = (router.clone(), acceptor.clone(), token.clone());
-                let new_connection = NewConnection {
-                    client,
-                    accepted: Instant::now(),
-                    limits,
-                    token: token.clone(),
-                };
+            Ok((stream, client)) => {
+                let (slot, places, accepted) = (places.admit(client).await, places.clone(), Instant::now());
+                let (router, acceptor, streams) = (router.clone(), acceptor.clone(), streams.clone());
+                let token = token.clone();
                 connections.spawn(async move {
-                    let Some(stream) = new_connection.wait_for_first_byte(stream).await else {
-                        return;
+                    let slot = match slot {
+                        Some(slot) => Some(slot),
+                        None => token.run_until_cancelled(places.wait(client)).await.flatten(),
                     };
-                    let addresses = ConnectionAddresses {
-                        client,
-                        local: stream.local_addr().unwrap_or(addr),
+                    let Some(slot) = slot else { return };
+                    let connection = NewConnection {
+                        addresses: ConnectionAddresses {
+                            client,
+                            local: stream.local_addr().unwrap_or(addr),
+                        },
+                        accepted,
+                        limits,
+                        token: token.clone(),
+                        streams: Streams::new(streams, slot.clone(), token),
+                        slot: slot.clone(),
                     };
-                    match acceptor {
-                        None => connection(stream, addresses, slot, router, limits, token).await,
-                        Some(acceptor) => {
-                            if let Some(stream) = new_connection.shake_hands(stream, acceptor).await {
-                                connection(stream, addresses, slot, router, limits, token).await;
-                            }
-                        }
+                    tokio::select! {
+                        () = connection.serve(stream, acceptor, router) => {}
+                        () = slot.evicted() => {}
                     }
                 });
             }
             Err(error) if is_client_error(&error) => {}
+            // A place that is not used gives its file descriptor to the waiting connection.
+            Err(error) if is_out_of_files(&error) && places.relieve() => tokio::task::yield_now().await,
             Err(error) => {
                 tracing::warn!(listener = name, %error, "accepting connections failed; retrying");
                 tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
@@ -201,13 +209,6 @@ pub async fn serve(
     Ok(())
 }
 
-async fn accept(listener: &TcpListener, budgets: &Budgets) -> io::Result<(TcpStream, SocketAddr, Slot)> {
-    let closed = || io::Error::other("the port is closed");
-    let slot = budgets.connection().await.ok_or_else(closed)?;
-    let (stream, client) = listener.accept().await?;
-    Ok((stream, client, slot))
-}
-
 /// Whether the connection broke before it was accepted, which is not an error of the listener.
 fn is_client_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
@@ -217,15 +218,36 @@ fn is_client_error(error: &io::Error) -> bool {
     )
 }
 
+/// Whether the process or the system has its maximum of open files (`EMFILE`, `ENFILE`).
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(24 | 23))
+}
+
 /// A connection that has sent no request yet.
 struct NewConnection {
-    client: SocketAddr,
+    addresses: ConnectionAddresses,
     accepted: Instant,
     limits: Limits,
     token: CancellationToken,
+    slot: ConnectionSlot,
+    streams: Streams,
 }
 
 impl NewConnection {
+    async fn serve(self, stream: TcpStream, acceptor: Option<TlsAcceptor>, router: Router) {
+        let Some(stream) = self.wait_for_first_byte(stream).await else {
+            return;
+        };
+        match acceptor {
+            None => self.serve_requests(stream, router).await,
+            Some(acceptor) => {
+                if let Some(stream) = self.shake_hands(stream, acceptor).await {
+                    self.serve_requests(stream, router).await;
+                }
+            }
+        }
+    }
+
     /// Waits for the first byte with a timeout, because hyper's own timer starts only then.
     async fn wait_for_first_byte(&self, stream: TcpStream) -> Option<TcpStream> {
         let mut first = [0];
@@ -234,7 +256,7 @@ impl NewConnection {
             return None;
         }
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(client = %self.client, %error, "cannot set TCP_NODELAY");
+            tracing::debug!(client = %self.addresses.client, %error, "cannot set TCP_NODELAY");
         }
         Some(stream)
     }
@@ -249,11 +271,11 @@ impl NewConnection {
         let stream = match self.run_until_stopped(handshake).await? {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                tracing::debug!(client = %self.client, %error, "TLS handshake failed");
+                tracing::debug!(client = %self.addresses.client, %error, "TLS handshake failed");
                 return None;
             }
             Err(_) => {
-                tracing::debug!(client = %self.client, "TLS handshake timeout");
+                tracing::debug!(client = %self.addresses.client, "TLS handshake timeout");
                 return None;
             }
         };
@@ -280,65 +302,77 @@ struct ConnectionAddresses {
     local: SocketAddr,
 }
 
-async fn connection<S>(
-    stream: S,
-    ConnectionAddresses { client, local }: ConnectionAddresses,
-    slot: Slot,
-    router: Router,
-    limits: Limits,
-    token: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (stopping, activity) = (token.clone(), RequestActivity::default());
-    let disconnect = Disconnect::default();
-    let request_disconnect = disconnect.clone();
-    let max_head = limits.max_head.max(MIN_HEAD_BYTES);
-    let stream = WriteDeadline::new(TokioIo::new(stream), limits.write_timeout);
-    let stream = Refusals::new(stream, activity.clone(), max_head);
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let (head, body) = request.into_parts();
-        let (body, late) = body_deadline::bounded(body, limits);
-        let mut request = Request::from_parts(head, body);
-        let extensions = request.extensions_mut();
-        extensions.insert(late);
-        extensions.insert(ConnectInfo(client));
-        extensions.insert(LocalAddr(local));
-        extensions.insert(request_disconnect.clone());
-        let (router, token, activity, slot) = (router.clone(), token.clone(), activity.clone(), slot.clone());
-        activity.begin();
-        async move {
-            let method = request.method().clone();
-            let Ok(response) = router.oneshot(request).await;
-            let response = slot.pass(&method, response, &token);
-            Ok::<_, Infallible>(activity.end_with(response))
-        }
-    });
-    let mut connection = std::pin::pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            // Marathon and Mesos-DNS write header names so, and some clients accept no other form.
-            .title_case_headers(true)
-            .header_read_timeout(limits.header_timeout)
-            .max_buf_size(max_head)
-            .serve_connection(stream, service)
-    );
-    let ended = tokio::select! {
-        // The connection is polled first, so that it has read its first request when it is stopped:
-        // hyper closes connections that have read nothing.
-        biased;
-        ended = connection.as_mut() => ended,
-        () = stopping.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = disconnect.elapsed() => return,
+impl NewConnection {
+    async fn serve_requests<S>(self, stream: S, router: Router)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (limits, stopping, activity) = (self.limits, self.token, RequestActivity::new(self.slot.clone()));
+        let ConnectionAddresses { client, local } = self.addresses;
+        let (slot, streams, disconnect) = (self.slot, self.streams, Disconnect::default());
+        let request_disconnect = disconnect.clone();
+        let max_head = limits.max_head.max(MIN_HEAD_BYTES);
+        let stream = WriteDeadline::new(TokioIo::new(stream), limits.write_timeout);
+        let stream = Refusals::new(stream, activity.clone(), max_head);
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let (head, body) = request.into_parts();
+            let (body, late) = body_deadline::bounded(body, limits);
+            let mut request = Request::from_parts(head, body);
+            let extensions = request.extensions_mut();
+            extensions.insert(late);
+            extensions.insert(ConnectInfo(client));
+            extensions.insert(LocalAddr(local));
+            extensions.insert(request_disconnect.clone());
+            let (router, activity) = (router.clone(), activity.clone());
+            let (slot, streams) = (slot.clone(), streams.clone());
+            let may_begin = activity.begin();
+            async move {
+                if !may_begin {
+                    return Err(io::Error::other("the connection is closed for another one"));
+                }
+                let method = request.method().clone();
+                let Ok(mut response) = router.oneshot(request).await;
+                let owner = response.extensions().get().copied();
+                if matches!(owner, Some(Owner::Full | Owner::Reader)) {
+                    slot.authenticated();
+                }
+                if matches!(
+                    response.status(),
+                    StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
+                ) {
+                    // Rejected requests keep no connection open.
+                    response.headers_mut().insert(header::CONNECTION, CLOSE);
+                }
+                let response = streams.pass(&method, owner.unwrap_or(Owner::Full), response);
+                Ok(activity.end_with(response))
             }
+        });
+        let mut connection = std::pin::pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                // Marathon and Mesos-DNS write header names so, and some clients accept no other form.
+                .title_case_headers(true)
+                .header_read_timeout(limits.header_timeout)
+                .max_buf_size(max_head)
+                .serve_connection(stream, service)
+        );
+        let ended = tokio::select! {
+            // The connection is polled first, so that it has read its first request when it is stopped:
+            // hyper closes connections that have read nothing.
+            biased;
+            ended = connection.as_mut() => ended,
+            () = stopping.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = disconnect.elapsed() => return,
+                }
+            }
+            () = disconnect.elapsed() => return,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%client, error = error_chain(&error), "connection lost");
         }
-        () = disconnect.elapsed() => return,
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%client, error = error_chain(&error), "connection lost");
     }
 }
 

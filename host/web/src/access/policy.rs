@@ -17,6 +17,7 @@
 //! A request that another daemon has forwarded has the rights of its client; see
 //! [`caller`](super::caller).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -29,9 +30,10 @@ use ipnet::IpNet;
 use super::DaemonKey;
 use super::authentication::{Authentication, peer};
 use super::caller::{Authority, Caller, Vouched, accept_statement};
+use super::guessing::Guesses;
 use super::networks::is_within;
 use crate::audit::{Audit, truncated};
-use crate::{ApiError, Credentials, Presented};
+use crate::{ApiError, Credentials, Owner, Presented};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom\"");
 
@@ -213,11 +215,16 @@ impl AccessPolicy {
     /// Passes only requests that the policy allows, with their [`Caller`], and writes an audit
     /// event for each that may change something.
     pub fn protect(self, router: Router, rules: AccessRules) -> Router {
+        let guesses = Arc::new(Guesses::new(self.section));
         let policy = Arc::new(self);
         router.layer(middleware::from_fn(move |mut request: Request, next: Next| {
-            let policy = Arc::clone(&policy);
+            let (policy, guesses) = (Arc::clone(&policy), Arc::clone(&guesses));
             async move {
                 accept_statement(policy.daemon_key.as_ref(), policy.section, &mut request);
+                let client = policy.guesser(&request);
+                if let Some(rejection) = client.and_then(|client| guesses.rejection(client)) {
+                    return rejection;
+                }
                 let (method, path) = (request.method(), request.uri().path());
                 let (requirement, changes) =
                     ((rules.requirement)(method, path), (rules.changes)(method, path));
@@ -229,19 +236,53 @@ impl AccessPolicy {
                         reason = ?denial,
                         "request rejected"
                     );
-                    return (rules.rejection)(&policy, denial, request.uri().path());
+                    let rejection = (rules.rejection)(&policy, denial, request.uri().path());
+                    return match (client, policy.authenticate(&request)) {
+                        (Some(client), Authentication::Invalid) => guesses.failed(client, rejection).await,
+                        _ => rejection,
+                    };
                 }
                 let caller = policy.caller(&request);
-                request.extensions_mut().insert(caller.clone());
-                if !changes {
-                    return next.run(request).await;
+                let owner = policy.owner(&caller);
+                if let Some(client) = client
+                    && caller.authority == Authority::Credentials
+                {
+                    guesses.succeeded(client);
                 }
-                let audit = Audit::begin(policy.section, caller, &request);
-                let response = next.run(request).await;
-                audit.end(&response, rules.audited_header);
+                request.extensions_mut().insert(owner);
+                request.extensions_mut().insert(caller.clone());
+                let audit = changes.then(|| Audit::begin(policy.section, caller, &request));
+                let mut response = next.run(request).await;
+                if let Some(audit) = audit {
+                    audit.end(&response, rules.audited_header);
+                }
+                response.extensions_mut().insert(owner);
                 response
             }
         }))
+    }
+
+    /// The address of a request whose credentials are to be compared. Those of a request that a daemon
+    /// vouches for are not.
+    fn guesser(&self, request: &Request) -> Option<IpAddr> {
+        if request.extensions().get::<Vouched>().is_some() {
+            return None;
+        }
+        let has_users = self.credentials.is_some() || self.reader.is_some();
+        let has_credentials = request.headers().contains_key(header::AUTHORIZATION);
+        let peer = peer(request).filter(|_| has_users && has_credentials);
+        peer.map(|peer| peer.ip())
+    }
+
+    /// Whose share of the port's budgets a request uses.
+    fn owner(&self, caller: &Caller) -> Owner {
+        if caller.read_only {
+            Owner::Reader
+        } else if caller.user.is_some() || self.credentials.is_none() {
+            Owner::Full
+        } else {
+            Owner::Anonymous
+        }
     }
 }
 

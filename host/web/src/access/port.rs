@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::networks::loopback;
 use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, DaemonKey, Origin, guarded};
+use crate::answers::budgeted;
 use crate::compression::compressed;
 use crate::concurrency::limited;
 use crate::serve::body_limited;
@@ -176,17 +177,17 @@ impl PortConfig {
     }
 
     /// The router behind every check of the port: host names and origins, then credentials and
-    /// networks, then the number of requests. Its responses are compressed for clients that accept
+    /// networks, then the number of requests and the memory of answers. Its responses are compressed for clients that accept
     /// that.
     pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
         compressed(self.checked(router, rules))
     }
 
     fn checked(&self, router: Router, rules: AccessRules) -> Router {
-        let router = match self.limits.max_requests {
-            Some(max) => limited(router, max, rules.is_stream),
-            None => router,
-        };
+        let router = budgeted(router, self.name);
+        // Without a limit of its own, a user could still keep all connections busy.
+        let max_requests = self.limits.max_requests.unwrap_or(self.limits.max_connections);
+        let router = limited(router, self.name, max_requests, rules.is_stream);
         let router = if self.read_only {
             router
         } else {
@@ -248,7 +249,7 @@ impl BoundPort {
         let limits = &mut self.config.limits;
         let router = body_limited(router, limits.max_body);
         match limits.max_requests.take() {
-            Some(max) => limited(router, max, rules.is_stream),
+            Some(max) => limited(router, self.config.name, max, rules.is_stream),
             None => router,
         }
     }

@@ -18,14 +18,17 @@ use http::Response;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use serde_json::json;
 
+use crate::ConnectionSlot;
 use crate::guarded_body::guarded;
 
-/// Whether the router handles a request of this connection. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+/// Whether the router handles a request of this connection; the connection's place in the port is busy
+/// meanwhile. Cheap to clone.
+#[derive(Clone, Debug)]
 pub(super) struct RequestActivity(Arc<State>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    slot: ConnectionSlot,
     /// True from a request's arrival until its answer has been sent.
     in_progress: AtomicBool,
     /// Whether the answer is complete; the next flush sends it.
@@ -33,10 +36,20 @@ struct State {
 }
 
 impl RequestActivity {
-    /// Marks that the router receives a request.
-    pub(super) fn begin(&self) {
+    pub(super) fn new(slot: ConnectionSlot) -> Self {
+        Self(Arc::new(State {
+            slot,
+            in_progress: AtomicBool::new(false),
+            is_answered: AtomicBool::new(false),
+        }))
+    }
+
+    /// Marks that the router receives a request. Returns false if the connection is being closed, so
+    /// that the router must not receive it.
+    pub(super) fn begin(&self) -> bool {
         self.0.is_answered.store(false, Ordering::Relaxed);
         self.0.in_progress.store(true, Ordering::Relaxed);
+        self.0.slot.begin()
     }
 
     /// Ends the turn when the answer's body is dropped.
@@ -51,8 +64,8 @@ impl RequestActivity {
 
     /// Marks that everything written has been sent.
     fn flushed(&self) {
-        if self.0.is_answered.load(Ordering::Relaxed) {
-            self.0.in_progress.store(false, Ordering::Relaxed);
+        if self.0.is_answered.load(Ordering::Relaxed) && self.0.in_progress.swap(false, Ordering::Relaxed) {
+            self.0.slot.end();
         }
     }
 }

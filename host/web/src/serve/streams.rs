@@ -6,7 +6,6 @@
 //! streams, which last for days, never use up the connections for requests.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -14,80 +13,50 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, header};
 use http_body::{Body as _, Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::Limits;
-use crate::ApiError;
+use crate::guarded_body::guarded;
+use crate::{ApiError, ConnectionSlot, Owner, Shares};
 
-const CLOSE: HeaderValue = HeaderValue::from_static("close");
+pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
-/// The budgets of a port. Cheap to clone.
+/// The event streams of a connection, of which there is at most one.
 #[derive(Clone, Debug)]
-pub(super) struct Budgets {
-    connections: Arc<Semaphore>,
-    streams: Arc<Semaphore>,
+pub(super) struct Streams {
+    budget: Shares,
+    slot: ConnectionSlot,
+    token: CancellationToken,
 }
 
-impl Budgets {
-    pub(super) fn new(limits: Limits) -> Self {
-        Self {
-            connections: Arc::new(Semaphore::new(limits.max_connections)),
-            streams: Arc::new(Semaphore::new(limits.max_streams)),
-        }
+impl Streams {
+    /// The streams of the connection with this place. They end when `token` is cancelled.
+    pub(super) fn new(budget: Shares, slot: ConnectionSlot, token: CancellationToken) -> Self {
+        Self { budget, slot, token }
     }
 
-    /// Waits until the port may accept one more connection. Never returns `None`, because the
-    /// semaphore is never closed.
-    pub(super) async fn connection(&self) -> Option<Slot> {
-        let permit = Arc::clone(&self.connections).acquire_owned().await.ok()?;
-        Some(Slot {
-            streams: Arc::clone(&self.streams),
-            permit: Arc::new(Mutex::new(permit)),
-        })
-    }
-}
-
-/// A connection's share of a budget, until it is closed. Clones are the same share.
-#[derive(Clone, Debug)]
-pub(super) struct Slot {
-    streams: Arc<Semaphore>,
-    permit: Arc<Mutex<OwnedSemaphorePermit>>,
-}
-
-impl Slot {
     /// Passes a response on. An event stream moves the connection to the budget of streams, or is
-    /// replaced by 503 if that budget is used up; it ends with a proper end of its body when
-    /// `token` is cancelled, and the connection after it. Other responses end without help and stay
-    /// unchanged, such as those to `HEAD`.
-    pub(super) fn pass(
-        &self,
-        method: &Method,
-        response: Response<Body>,
-        token: &CancellationToken,
-    ) -> Response<Body> {
+    /// replaced by 503 if its owner's share of that budget is used up; it ends with a proper end of its
+    /// body when the token is cancelled, and the connection after it. Other responses end without help
+    /// and stay unchanged, such as those to `HEAD`.
+    pub(super) fn pass(&self, method: &Method, owner: Owner, response: Response<Body>) -> Response<Body> {
         let has_no_body = *method == Method::HEAD || response.body().is_end_stream();
         if has_no_body || !is_event_stream(&response) {
             return response;
         }
-        let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
-            tracing::warn!("event stream rejected: the port has its maximum number of streams");
+        let Some(share) = self.budget.take(owner, 1) else {
             return too_many_streams().into_response();
         };
-        *self.permit() = permit;
-        let stopped = Box::pin(token.clone().cancelled_owned());
-        let mut response = response.map(|body| Body::new(EventStream { body, stopped }));
-        // Without another request, the connection never needs a share of the other budget again.
+        self.slot.release();
+        let stopped = Box::pin(self.token.clone().cancelled_owned());
+        let mut response = response.map(|body| guarded(Body::new(EventStream { body, stopped }), share));
+        // Without another request, the connection never needs its place again.
         response.headers_mut().insert(header::CONNECTION, CLOSE);
         response
     }
-
-    fn permit(&self) -> MutexGuard<'_, OwnedSemaphorePermit> {
-        self.permit.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-fn is_event_stream(response: &Response<Body>) -> bool {
+/// Whether a response is an event stream.
+pub(crate) fn is_event_stream(response: &Response<Body>) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }

@@ -6,6 +6,8 @@ mod browsers;
 mod compression;
 mod concurrency;
 mod folder;
+mod guessing;
+mod quotas;
 mod reader;
 mod request_metrics;
 mod targets;

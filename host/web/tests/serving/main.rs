@@ -1,6 +1,7 @@
 //! Ports from the client's side: real sockets on loopback.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
+mod connections;
 mod streams;
 
 use std::net::SocketAddr;
@@ -300,28 +301,6 @@ async fn silent_client_is_disconnected_after_the_header_timeout() {
         );
         assert!(began.elapsed() < WAIT_TIMEOUT / 2, "{text:?}: closed late");
     }
-    server.stop().await;
-}
-
-#[tokio::test]
-async fn connections_over_the_limit_wait_for_a_free_slot() {
-    let server = Server::start(
-        plain(),
-        Limits {
-            max_connections: 1,
-            ..Limits::default()
-        },
-        WAIT_TIMEOUT,
-    );
-    let mut first = server.send_text("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    read_until(&mut first, "127.0.0.1").await;
-    let mut second = server
-        .send_text("GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .await;
-    let early = tokio::time::timeout(Duration::from_millis(100), second.readable()).await;
-    assert!(early.is_err(), "the first connection still holds the only slot");
-    drop(first);
-    assert!(read_to_end(&mut second).await.contains("127.0.0.1"));
     server.stop().await;
 }
 
