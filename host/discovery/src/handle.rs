@@ -91,6 +91,7 @@ impl Config {
                 metrics.clone(),
             );
             discovery.routes = Some(router.clone());
+            let router = transom_web::budgeted(router, "discovery");
             // Everybody may read, except for a page whose host name leads to this machine. Pages of
             // other sites get answers, as from mesos-dns, which browsers do not show them.
             let access = Access::new("discovery", config.allowed_hosts.clone(), Vec::new());

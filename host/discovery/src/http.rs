@@ -26,6 +26,7 @@ use futures::stream;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use transom_web::{Owner, Shares};
 
 use crate::Config;
 use crate::listing::BUSY_TIMEOUT;
@@ -46,7 +47,7 @@ struct Api {
     shared: Arc<Shared>,
     config: Arc<Config>,
     settings: Arc<ConfigDocument>,
-    watchers: Arc<Semaphore>,
+    watchers: Shares,
     enumerations: Arc<Semaphore>,
     metrics: Metrics,
 }
@@ -63,7 +64,7 @@ pub(crate) fn router(
         shared,
         config: Arc::clone(config),
         settings: Arc::new(ConfigDocument::of(config, dns, http)),
-        watchers: Arc::new(Semaphore::new(events::MAX_WATCHERS)),
+        watchers: Shares::new("discovery", "watches", events::MAX_WATCHERS),
         enumerations: Arc::new(Semaphore::new(MAX_ENUMERATIONS)),
         metrics,
     };
@@ -77,6 +78,7 @@ pub(crate) fn router(
 
 async fn handle(State(api): State<Api>, request: Request) -> Response {
     let (uri, began) = (request.uri(), Instant::now());
+    let owner = Owner::of(request.extensions());
     let found = route::route(
         request.method(),
         uri.path(),
@@ -87,7 +89,7 @@ async fn handle(State(api): State<Api>, request: Request) -> Response {
     let (name, response) = match found {
         Ok(route) => (
             route.name(),
-            api.answer(route, request.headers(), uri.query()).await,
+            api.answer(route, request.headers(), uri.query(), owner).await,
         ),
         Err(refusal) => ("none", refused(&refusal)),
     };
@@ -100,7 +102,7 @@ async fn handle(State(api): State<Api>, request: Request) -> Response {
 }
 
 impl Api {
-    async fn answer(&self, route: Route, headers: &HeaderMap, query: Option<&str>) -> Response {
+    async fn answer(&self, route: Route, headers: &HeaderMap, query: Option<&str>, owner: Owner) -> Response {
         match route {
             Route::Version => version(),
             Route::Config => {
@@ -109,8 +111,10 @@ impl Api {
             }
             Route::OpenApi => json_text(OPEN_API),
             Route::HostPorts => plain(StatusCode::NOT_IMPLEMENTED, "To be implemented..."),
-            Route::WatchHosts(host) => self.watch(move |zone| lookup::all_hosts(zone, &host)),
-            Route::WatchServices(service) => self.watch(move |zone| lookup::all_services(zone, &service)),
+            Route::WatchHosts(host) => self.watch(owner, move |zone| lookup::all_hosts(zone, &host)),
+            Route::WatchServices(service) => {
+                self.watch(owner, move |zone| lookup::all_services(zone, &service))
+            }
             Route::Hosts(_) | Route::Services(_) | Route::Enumerate | Route::Axfr => {
                 let Some(zone) = self.shared.zone.load_full() else {
                     return not_ready();
@@ -153,10 +157,14 @@ impl Api {
         json_text(Body::from_stream(stream::iter(pieces)))
     }
 
-    fn watch<T: Serialize>(&self, answer: impl Fn(&Zone) -> Vec<T> + Send + 'static) -> Response {
-        match Arc::clone(&self.watchers).try_acquire_owned() {
-            Ok(permit) => events::events(Arc::clone(&self.shared), permit, &self.metrics.watchers, answer),
-            Err(_) => busy("503: Too many watchers"),
+    fn watch<T: Serialize>(
+        &self,
+        owner: Owner,
+        answer: impl Fn(&Zone) -> Vec<T> + Send + 'static,
+    ) -> Response {
+        match self.watchers.take(owner, 1) {
+            Some(share) => events::events(Arc::clone(&self.shared), share, &self.metrics.watchers, answer),
+            None => busy("503: Too many watchers"),
         }
     }
 }

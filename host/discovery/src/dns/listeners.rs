@@ -19,6 +19,7 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+use transom_web::ConnectionSlot;
 
 use super::{Handler, notify};
 use crate::{Config, Error, Result};
@@ -179,19 +180,22 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
             token.clone()
         ),
         serve_encrypted(
+            "dns-tls",
             sockets.tls,
             &handler,
             &token,
-            |stream, client, handler, token| async move {
-                serve_connection(stream, client, &*handler, ConnectionLimits::default(), &token).await;
+            |stream, client, slot, handler, token| async move {
+                let limits = ConnectionLimits::default();
+                serve_connection(stream, client, &*handler, limits, &slot, &token).await;
             }
         ),
         serve_encrypted(
+            "dns-https",
             sockets.https,
             &handler,
             &token,
-            |stream, client, handler, token| async move {
-                https::serve_requests(stream, client, handler, https::LIMITS, &token).await;
+            |stream, client, slot, handler, token| async move {
+                https::serve_requests(stream, client, handler, https::LIMITS, slot, &token).await;
             }
         ),
         async {
@@ -205,21 +209,26 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
 
 /// Serves a TLS port, if there is one, with a function for its connections.
 async fn serve_encrypted<C, F>(
+    name: &'static str,
     port: Option<(TcpListener, Certificate)>,
     handler: &Arc<Handler>,
     token: &CancellationToken,
     converse: C,
 ) where
-    C: Fn(TlsStream<TcpStream>, SocketAddr, Arc<Handler>, CancellationToken) -> F + Clone + Send + 'static,
+    C: Fn(TlsStream<TcpStream>, SocketAddr, ConnectionSlot, Arc<Handler>, CancellationToken) -> F
+        + Clone
+        + Send
+        + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
     let Some((listener, certificate)) = port else {
         return;
     };
     let (handler, stops) = (Arc::clone(handler), token.clone());
-    let converse = move |stream, client| converse(stream, client, Arc::clone(&handler), stops.clone());
+    let converse =
+        move |stream, client, slot| converse(stream, client, slot, Arc::clone(&handler), stops.clone());
     let limits = tls::ListenerLimits::default();
-    tls::serve(listener, certificate, limits, converse, token.clone()).await;
+    tls::serve(name, listener, certificate, limits, converse, token.clone()).await;
 }
 
 #[cfg(feature = "quic")]

@@ -1,7 +1,7 @@
 //! Watches of one name: an event with the whole answer at first, and another after each change.
 //!
 //! A slow client misses intermediate answers but always gets the latest, so nothing is buffered.
-//! The number of watchers is bounded.
+//! The number of watchers is bounded, in total and by network or user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,9 @@ use bytes::Bytes;
 use futures::stream;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
+use transom_web::Share;
 
 use crate::shared::Shared;
 use crate::zone::Zone;
@@ -30,7 +31,7 @@ struct Watcher<A> {
     answer: A,
     /// The last answer that was sent.
     last_sent: Option<Vec<u8>>,
-    _permit: OwnedSemaphorePermit,
+    _share: Share,
     _watching: Watching,
 }
 
@@ -46,7 +47,7 @@ impl Drop for Watching {
 /// An endless response; `answer` computes the watched answer from a zone.
 pub(super) fn events<T: Serialize>(
     shared: Arc<Shared>,
-    permit: OwnedSemaphorePermit,
+    share: Share,
     watchers: &Gauge,
     answer: impl Fn(&Zone) -> Vec<T> + Send + 'static,
 ) -> Response {
@@ -56,7 +57,7 @@ pub(super) fn events<T: Serialize>(
         shared,
         answer: move |zone: &Zone| serde_json::to_vec(&answer(zone)).unwrap_or_default(),
         last_sent: None,
-        _permit: permit,
+        _share: share,
         _watching: Watching(watchers.clone()),
     };
     let frames = stream::unfold(watcher, async |mut watcher| {

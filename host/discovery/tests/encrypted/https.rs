@@ -41,11 +41,18 @@ impl Port {
         let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
         let (responder, stopping) = (Arc::new(FixedResponder::default()), token.clone());
         let answers = Arc::clone(&responder);
-        let converse = move |stream, client| {
+        let converse = move |stream, client, slot| {
             let (answers, stopping) = (Arc::clone(&answers), stopping.clone());
-            async move { serve_requests(stream, client, answers, connection, &stopping).await }
+            async move { serve_requests(stream, client, answers, connection, slot, &stopping).await }
         };
-        let serving = tokio::spawn(serve(listener, certificate, limits, converse, token.clone()));
+        let serving = tokio::spawn(serve(
+            "dns-https",
+            listener,
+            certificate,
+            limits,
+            converse,
+            token.clone(),
+        ));
         Self {
             addr,
             trusted,

@@ -18,6 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use transom_discovery::dns::listeners::connection::{ConnectionLimits, serve_connection};
 use transom_discovery::dns::listeners::tls::{Certificate, ListenerLimits, Protocol, serve};
+use transom_web::ConnectionSlot;
 
 use crate::common::{WAIT_TIMEOUT, query, wait_until};
 use crate::{FixedResponder, certify, connect};
@@ -46,13 +47,21 @@ impl Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
         let stopping = token.clone();
-        let converse = move |stream, client| {
+        let converse = move |stream, client, slot: ConnectionSlot| {
             let stopping = stopping.clone();
             async move {
-                serve_connection(stream, client, &FixedResponder::default(), connection, &stopping).await;
+                let responder = FixedResponder::default();
+                serve_connection(stream, client, &responder, connection, &slot, &stopping).await;
             }
         };
-        let serving = tokio::spawn(serve(listener, certificate, limits, converse, token.clone()));
+        let serving = tokio::spawn(serve(
+            "dns-tls",
+            listener,
+            certificate,
+            limits,
+            converse,
+            token.clone(),
+        ));
         Self { addr, token, serving }
     }
 
@@ -259,7 +268,7 @@ async fn slow_handshakes_and_clients_are_disconnected() {
     // Every ended connection has freed the only place.
     let mut last = port.connect(&trusted, &[b"dot"]).await.unwrap();
     ask(&mut last, "web.marathon.mesos.").await;
-    // A further connection has to wait for this place.
+    // A further connection replaces the idle one, which ends with `close_notify`.
     let (waiting, ()) = tokio::join!(port.connect(&trusted, &[b"dot"]), ends(last));
     ask(&mut waiting.unwrap(), "web.marathon.mesos.").await;
     port.close().await;

@@ -12,6 +12,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use transom_web::ConnectionSlot;
 
 use crate::dns::respond::{Client, Reply, Respond, Transport};
 
@@ -42,12 +43,14 @@ const MIN_READ_BYTES: usize = 16 << 10;
 const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// Answers queries until the client closes the connection, is too slow or sends a malformed query,
-/// or the token is cancelled. Queries received by then are still answered.
+/// or the token is cancelled. Queries received by then are still answered. The slot is busy while a
+/// query is being answered.
 pub async fn serve_connection<S, R>(
     stream: S,
     client: SocketAddr,
     respond: &R,
     limits: ConnectionLimits,
+    slot: &ConnectionSlot,
     token: &CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -62,10 +65,15 @@ pub async fn serve_connection<S, R>(
         write_timeout: limits.write_timeout,
     };
     let mut pending = FuturesUnordered::new();
+    let mut is_busy = false;
     let (mut is_open, mut deadline) = (true, Instant::now() + limits.query_timeout);
     loop {
         while is_open && pending.len() < limits.max_inflight && answers.bytes.len() < MAX_BUFFERED_BYTES {
             let Some(query) = queries.next() else { break };
+            if !is_busy && !slot.begin() {
+                return;
+            }
+            is_busy = true;
             deadline = Instant::now() + limits.query_timeout;
             match answers.frame(|out| respond.respond(query, client, out)) {
                 Reply::Written => {}
@@ -89,6 +97,10 @@ pub async fn serve_connection<S, R>(
         if is_open && has_room && queries.next_length().is_some() {
             continue;
         }
+        if is_busy && pending.is_empty() {
+            slot.end();
+            is_busy = false;
+        }
         tokio::select! {
             biased;
             Some(answer) = pending.next() => {
@@ -96,6 +108,7 @@ pub async fn serve_connection<S, R>(
                 deadline = Instant::now() + limits.query_timeout;
             }
             () = token.cancelled(), if is_open => is_open = false,
+            () = slot.evicted(), if is_open => is_open = false,
             has_more = queries.read_more(&mut reader), if is_open && has_room => is_open = has_more,
             () = sleep_until(deadline), if is_open && pending.is_empty() => is_open = false,
             else => break,

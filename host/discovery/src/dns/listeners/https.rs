@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use transom_web::ConnectionSlot;
 
 use super::connection::ConnectionLimits;
 use crate::dns::respond::{Client, Reply, Respond, Transport};
@@ -57,17 +58,18 @@ pub const LIMITS: ConnectionLimits = ConnectionLimits {
 ///
 /// [`ConnectionLimits::query_timeout`] is for a whole request to arrive, since the connection or
 /// the last response; `write_timeout` for the connection to end after that; `max_inflight` bounds
-/// the requests of an HTTP/2 connection.
+/// the requests of an HTTP/2 connection. The slot is busy while requests are in flight.
 pub async fn serve_requests<R: Respond>(
     stream: TlsStream<TcpStream>,
     client: SocketAddr,
     respond: Arc<R>,
     limits: ConnectionLimits,
+    slot: ConnectionSlot,
     token: &CancellationToken,
 ) {
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let client = Client::new(client.ip(), Transport::Tcp);
-    let activity = Activity::new();
+    let activity = Activity::new(slot.clone());
     let service = service_fn(|request: Request<Incoming>| {
         let (respond, in_flight) = (Arc::clone(&respond), activity.begin());
         async move {
@@ -83,7 +85,11 @@ pub async fn serve_requests<R: Respond>(
             Ok::<_, Infallible>(response)
         }
     });
-    let (io, idle) = (TokioIo::new(stream), activity.idle(limits.query_timeout));
+    let idle = activity.idle(limits.query_timeout);
+    let idle = async move {
+        tokio::select! { () = idle => {}, () = slot.evicted() => {} }
+    };
+    let io = TokioIo::new(stream);
     if is_http2 {
         let requests = Requests::default();
         let mut builder = http2::Builder::new(requests.clone());

@@ -2,7 +2,7 @@
 //!
 //! Connections, streams of a connection, buffered bytes and every wait are limited. While more than
 //! half of the connections are in use, a client first has to prove its address (RFC 9000, section
-//! 8.1.2). The certificate is reloaded as for [TLS](super::tls).
+//! 8.1.2); at the limit, its connection replaces an idle one. The certificate is reloaded as for [TLS](super::tls).
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use quinn::{
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use transom_web::{ConnectionSlot, Connections};
 
 use super::connection::ConnectionLimits;
 use super::tls::{Certificate, ListenerLimits};
@@ -95,6 +96,7 @@ async fn serve_endpoint<R: Respond>(
     respond: Arc<R>,
     token: &CancellationToken,
 ) {
+    let places = Connections::new("dns-quic", limits.max_connections);
     let mut connections = JoinSet::new();
     loop {
         let incoming = tokio::select! {
@@ -108,19 +110,23 @@ async fn serve_endpoint<R: Respond>(
             incoming = endpoint.accept() => incoming,
         };
         let Some(incoming) = incoming else { break };
-        if connections.len() >= limits.max_connections {
-            incoming.refuse();
-        } else if connections.len() >= limits.max_connections.div_ceil(2) && incoming.may_retry() {
+        if places.count() >= limits.max_connections.div_ceil(2) && incoming.may_retry() {
             if let Err(error) = incoming.retry() {
                 tracing::debug!(%error, "cannot send a QUIC Retry packet for address validation");
             }
-        } else {
+        } else if let Some(slot) = places.admit(incoming.remote_address()).await {
             let (respond, token) = (Arc::clone(&respond), token.clone());
             connections.spawn(async move {
-                if let Some(connection) = shake_hands(incoming, limits, &token).await {
-                    serve_streams(connection, &*respond, connection_limits, &token).await;
+                let connection = tokio::select! {
+                    connection = shake_hands(incoming, limits, &token) => connection,
+                    () = slot.evicted() => None,
+                };
+                if let Some(connection) = connection {
+                    serve_streams(connection, &*respond, connection_limits, &slot, &token).await;
                 }
             });
+        } else {
+            incoming.refuse();
         }
     }
     endpoint.set_server_config(None);
@@ -172,12 +178,13 @@ async fn shake_hands(
     }
 }
 
-/// Answers queries until the client closes the connection, is idle or breaks the protocol, or the
-/// token is cancelled. Streams that are open by then are still answered.
+/// Answers queries until the client closes the connection, is idle or breaks the protocol, the
+/// connection has to make room for another one, or the token is cancelled. Streams that are open by then are still answered.
 async fn serve_streams<R: Respond>(
     connection: Connection,
     respond: &R,
     limits: ConnectionLimits,
+    slot: &ConnectionSlot,
     token: &CancellationToken,
 ) {
     let client = connection.remote_address();
@@ -186,14 +193,21 @@ async fn serve_streams<R: Respond>(
     let code = loop {
         tokio::select! {
             () = token.cancelled() => break code::NO_ERROR,
+            () = slot.evicted() => break code::EXCESSIVE_LOAD,
             Some(outcome) = answering.next() => {
+                if answering.is_empty() {
+                    slot.end();
+                }
                 deadline = Instant::now() + limits.query_timeout;
                 if matches!(outcome, StreamOutcome::ProtocolError) {
                     break code::PROTOCOL_ERROR;
                 }
             }
             stream = connection.accept_bi() => match stream {
-                Ok((send, receive)) => answering.push(serve_stream(send, receive, client, respond, limits)),
+                Ok((send, receive)) => {
+                    slot.begin();
+                    answering.push(serve_stream(send, receive, client, respond, limits));
+                }
                 Err(error) => {
                     tracing::debug!(%error, "a connection of DNS over QUIC ended");
                     return;

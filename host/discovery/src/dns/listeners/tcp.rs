@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use transom_web::Connections;
 
 use super::accept;
 use super::connection::{ConnectionLimits, serve_connection};
@@ -12,7 +13,7 @@ use crate::dns::respond::Respond;
 /// The limits of the port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListenerLimits {
-    /// Open connections; further ones wait in the system's queue.
+    /// Open connections; further ones replace idle ones.
     pub(super) max_connections: usize,
     /// The limits of each connection.
     pub(super) connection: ConnectionLimits,
@@ -35,11 +36,12 @@ pub(super) async fn serve<R: Respond>(
     token: CancellationToken,
 ) {
     let stops = token.clone();
-    let converse = move |stream, client| {
+    let converse = move |stream, client, slot| {
         let (respond, token) = (Arc::clone(&respond), stops.clone());
-        async move { serve_connection(stream, client, &*respond, limits.connection, &token).await }
+        async move { serve_connection(stream, client, &*respond, limits.connection, &slot, &token).await }
     };
-    accept::serve(listener, limits.max_connections, converse, token).await;
+    let places = Connections::new("dns", limits.max_connections);
+    accept::serve(listener, places, converse, token).await;
 }
 
 #[cfg(test)]

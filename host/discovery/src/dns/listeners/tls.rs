@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+use transom_web::{ConnectionSlot, Connections};
 
 use super::accept;
 pub use certificate::{Certificate, Protocol};
@@ -20,7 +21,7 @@ pub use certificate::{Certificate, Protocol};
 /// The limits of the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerLimits {
-    /// Connections including handshakes; further ones wait in the system's queue.
+    /// Connections including handshakes; further ones replace idle ones.
     pub max_connections: usize,
     /// The timeout of a handshake.
     pub handshake_timeout: Duration,
@@ -40,29 +41,35 @@ impl Default for ListenerLimits {
 
 /// Passes each connection, decrypted, to `converse` until the token is cancelled; then waits for
 /// open connections. `converse` has to watch the same token, flush its output and shut the stream
-/// down.
+/// down. `port` is the name for logs and metrics.
 pub async fn serve<C, F>(
+    port: &'static str,
     listener: TcpListener,
     mut certificate: Certificate,
     limits: ListenerLimits,
     converse: C,
     token: CancellationToken,
 ) where
-    C: Fn(TlsStream<TcpStream>, SocketAddr) -> F + Clone + Send + 'static,
+    C: Fn(TlsStream<TcpStream>, SocketAddr, ConnectionSlot) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
     let (acceptor, stops) = (certificate.acceptor(), token.clone());
-    let decrypted = move |stream, client| {
+    let places = Connections::new(port, limits.max_connections);
+    let decrypted = move |stream, client, slot: ConnectionSlot| {
         let (acceptor, converse, token) = (acceptor.clone(), converse.clone(), stops.clone());
         async move {
-            if let Some(stream) = shake_hands(stream, acceptor, limits, &token).await {
-                converse(stream, client).await;
+            let stream = tokio::select! {
+                stream = shake_hands(stream, acceptor, limits, &token) => stream,
+                () = slot.evicted() => None,
+            };
+            if let Some(stream) = stream {
+                converse(stream, client, slot).await;
             }
         }
     };
     tokio::join!(
         certificate.keep_current(limits.reload_interval, &token),
-        accept::serve(listener, limits.max_connections, decrypted, token.clone()),
+        accept::serve(listener, places, decrypted, token.clone()),
     );
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::DuplexStream;
 use tokio::sync::Semaphore;
+use transom_web::Connections;
 
 use super::*;
 
@@ -57,7 +58,9 @@ async fn conversation(
     script: impl AsyncFnOnce(DuplexStream),
 ) {
     let (client, server) = tokio::io::duplex(100_000);
-    let serving = serve_connection(server, "127.0.0.1:9".parse().unwrap(), respond, limits, token);
+    let addr = "127.0.0.1:9".parse().unwrap();
+    let slot = Connections::new("test", 1).admit(addr).await.unwrap();
+    let serving = serve_connection(server, addr, respond, limits, &slot, token);
     let conversation_end = async { tokio::join!(serving, script(client)) };
     timeout(WAIT_TIMEOUT, conversation_end).await.unwrap();
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use transom_web::ConnectionSlot;
 
 #[derive(Clone, Copy, Debug)]
 struct State {
@@ -12,31 +13,37 @@ struct State {
     changed: Instant,
 }
 
-/// The requests of a connection.
+/// The requests of a connection, which is busy in its slot while there are some.
 #[derive(Clone, Debug)]
-pub(super) struct Activity(watch::Sender<State>);
+pub(super) struct Activity {
+    states: watch::Sender<State>,
+    slot: ConnectionSlot,
+}
 
 /// A request in flight, until it is dropped.
 #[derive(Debug)]
-pub(super) struct InFlight(watch::Sender<State>);
+pub(super) struct InFlight(Activity);
 
 impl Activity {
-    pub(super) fn new() -> Self {
-        Self(watch::Sender::new(State {
+    pub(super) fn new(slot: ConnectionSlot) -> Self {
+        let states = watch::Sender::new(State {
             in_flight: 0,
             changed: Instant::now(),
-        }))
+        });
+        Self { states, slot }
     }
 
     /// Counts a request as in flight until the guard is dropped.
     pub(super) fn begin(&self) -> InFlight {
-        self.0.send_modify(|state| state.in_flight += 1);
-        InFlight(self.0.clone())
+        self.states.send_modify(|state| state.in_flight += 1);
+        // A query of a connection that is being closed may be answered in vain.
+        self.slot.begin();
+        InFlight(self.clone())
     }
 
     /// Waits until no request has been in flight for `limit`.
     pub(super) fn idle(&self, limit: Duration) -> impl Future<Output = ()> + use<> {
-        let mut states = self.0.subscribe();
+        let mut states = self.states.subscribe();
         async move {
             loop {
                 let State { in_flight, changed } = *states.borrow_and_update();
@@ -54,16 +61,23 @@ impl Activity {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.send_modify(|state| {
+        let Activity { states, slot } = &self.0;
+        states.send_modify(|state| {
             state.in_flight -= 1;
             state.changed = Instant::now();
+            if state.in_flight == 0 {
+                slot.end();
+            }
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+
     use tokio::time::timeout;
+    use transom_web::Connections;
 
     use super::*;
 
@@ -72,7 +86,9 @@ mod tests {
 
     #[tokio::test]
     async fn connection_is_idle_after_its_last_request() {
-        let activity = Activity::new();
+        let client = ([127, 0, 0, 1], 9).into();
+        let slot = Connections::new("test", 1).admit(client).await.unwrap();
+        let activity = Activity::new(slot);
         let mut idle = std::pin::pin!(activity.idle(IDLE_LIMIT));
         let (first, second) = (activity.begin(), activity.begin());
         drop(first);

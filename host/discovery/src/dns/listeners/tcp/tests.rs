@@ -69,33 +69,39 @@ async fn is_ended(stream: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait() {
+async fn idle_connections_keep_no_other_client_out() {
     let limits = ListenerLimits {
-        max_connections: 2,
         connection: ConnectionLimits {
             query_timeout: WAIT_TIMEOUT * 3,
             ..ConnectionLimits::default()
         },
+        ..ListenerLimits::default()
     };
     let (addr, token, serving) = started(limits).await;
-    let mut connections = Vec::new();
-    for _ in 0..2 {
+    let mut idle = Vec::new();
+    for number in 0..limits.max_connections + 50 {
         let mut stream = TcpStream::connect(addr).await.unwrap();
-        stream.write_all(&query()).await.unwrap();
-        is_answered(&mut stream).await;
-        connections.push(stream);
+        // Nothing, a part of a query, a whole one.
+        match number % 3 {
+            0 => {}
+            1 => stream.write_all(&query()[..20]).await.unwrap(),
+            _ => {
+                stream.write_all(&query()).await.unwrap();
+                is_answered(&mut stream).await;
+            }
+        }
+        idle.push(stream);
     }
-    let mut third = TcpStream::connect(addr).await.unwrap();
-    third.write_all(&query()).await.unwrap();
-    let early = timeout(Duration::from_millis(300), third.readable()).await;
-    assert!(early.is_err(), "a third connection is served");
-    // Accepted connections are still served.
-    connections[0].write_all(&query()).await.unwrap();
-    is_answered(&mut connections[0]).await;
-    connections.pop();
-    is_answered(&mut third).await;
+    let mut other = TcpStream::connect(addr).await.unwrap();
+    other.write_all(&query()).await.unwrap();
+    is_answered(&mut other).await;
+    // The oldest one has been closed, the newest one is still served.
+    is_ended(&mut idle[0]).await;
+    let newest = idle.last_mut().unwrap();
+    newest.write_all(&query()).await.unwrap();
+    drop(idle);
     stopped(token, serving).await;
-    is_ended(&mut third).await;
+    is_ended(&mut other).await;
 }
 
 #[tokio::test]
