@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use transom_plugin_host::events::{OpenError, Query as EventQuery};
-use transom_web::{ApiError, Disconnect};
+use transom_web::{ApiError, Disconnect, Owner};
 
 use super::query::Query;
 use super::{Api, error};
@@ -28,6 +28,7 @@ pub(super) async fn stream(
     query: Query,
     origin: Origin,
     disconnect: Option<Extension<Disconnect>>,
+    owner: Option<Extension<Owner>>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     // The header must be exactly this type: upstream's clients rely on a rejection otherwise.
@@ -51,6 +52,7 @@ pub(super) async fn stream(
     key.ids |= last.is_some();
     let listener = Listener {
         disconnect: disconnect.map(|Extension(it)| it).unwrap_or_default(),
+        owner: owner.map_or(Owner::Full, |Extension(it)| it),
         client: origin.client,
         url: origin.uri,
     };
@@ -62,9 +64,7 @@ pub(super) async fn stream(
         .map_err(|refused| match refused {
             AttachError::Open(OpenError::Refused(text)) => ApiError::bad_request(text),
             AttachError::Open(OpenError::Call(error)) => error::unanswered(&error),
-            AttachError::TooManyQueries => {
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, refused.to_string())
-            }
+            AttachError::TooManyQueries => ApiError::unavailable(refused.to_string()),
         })?;
     let mut response = Body::from_stream(subscription).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);

@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugin_host::events::{Event, MAX_EVENT_BYTES, OpenError, Query};
-use transom_web::Disconnect;
+use transom_web::{Disconnect, Owner, Share, Shares};
 
 use crate::config::Events;
 use crate::policies::{Policies, View};
@@ -58,7 +58,7 @@ use signals::Signals;
 use stream::Membership;
 pub(crate) use stream::Subscription;
 
-/// Distinct queries of open streams.
+/// Distinct queries of open streams. Each user of the port may add its [`Shares`] of them.
 pub(crate) const MAX_QUERIES: usize = 256;
 
 /// The options of a stream that affect its bytes.
@@ -79,6 +79,8 @@ pub(crate) struct Listener {
     pub(crate) url: String,
     /// Closes the connection of a client that does not keep up.
     pub(crate) disconnect: Disconnect,
+    /// Whose share of the queries the stream uses.
+    pub(crate) owner: Owner,
 }
 
 /// One event, serialised.
@@ -152,6 +154,8 @@ struct Shared {
     term: u64,
     policies: Arc<dyn Policies>,
     state: Mutex<State>,
+    /// The places for distinct queries.
+    queries: Shares,
     /// The number of the latest event.
     latest: watch::Sender<u64>,
     token: CancellationToken,
@@ -172,6 +176,8 @@ struct State {
 struct GroupEntry {
     group: Arc<Group>,
     count: usize,
+    /// Of the user that opened its first stream.
+    _share: Share,
 }
 
 /// Why a stream is not opened.
@@ -182,7 +188,7 @@ pub(crate) enum AttachError {
     Open(#[from] OpenError),
     /// The limit exists because each distinct query has a view in the component.
     #[error(
-        "the maximum of {MAX_QUERIES} distinct queries is reached; use the parameters of an open event stream"
+        "the maximum of {MAX_QUERIES} distinct queries, or the user's share of them, is reached; use the parameters of an open event stream"
     )]
     TooManyQueries,
 }
@@ -210,6 +216,7 @@ impl Bus {
                 term,
                 policies,
                 state,
+                queries: Shares::new("apps", "queries", MAX_QUERIES),
                 latest: watch::Sender::new(0),
                 token,
                 tracker,
@@ -293,28 +300,24 @@ impl Bus {
         listener: Option<Listener>,
         last: Option<&str>,
     ) -> Result<Subscription, AttachError> {
-        let (has_group, queries) = {
-            let state = self.state();
-            (state.groups.contains_key(&key), state.groups.len())
-        };
+        let has_group = self.state().groups.contains_key(&key);
         let view = if has_group {
             None
-        } else if queries >= MAX_QUERIES {
-            return Err(AttachError::TooManyQueries);
         } else {
-            Some(self.shared.policies.open_view(key.query.clone()).await?)
+            // Taken first: the component's view of a query has a cost too.
+            let owner = listener.as_ref().map_or(Owner::Full, |listener| listener.owner);
+            let share = self.shared.queries.take(owner, 1);
+            let share = share.ok_or(AttachError::TooManyQueries)?;
+            Some((share, self.shared.policies.open_view(key.query.clone()).await?))
         };
         let subscription = {
             let mut state = self.state();
-            let queries = state.groups.len();
             let group = match (state.groups.get_mut(&key), view) {
                 (Some(entry), _) => {
                     entry.count += 1;
                     Some(Arc::clone(&entry.group))
                 }
-                // Other streams may have been opened while the component opened this view.
-                (None, Some(_)) if queries >= MAX_QUERIES => return Err(AttachError::TooManyQueries),
-                (None, Some(view)) => Some(self.create_group(&mut state, &key, view)),
+                (None, Some((share, view))) => Some(self.create_group(&mut state, &key, view, share)),
                 (None, None) => None,
             };
             group.map(|group| self.join(&mut state, &group, listener.clone(), last))
@@ -327,7 +330,13 @@ impl Bus {
     }
 
     /// Creates and starts the group of a new key. Its first subscriber joins afterwards.
-    fn create_group(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
+    fn create_group(
+        &self,
+        state: &mut State,
+        key: &StreamKey,
+        view: Arc<dyn View>,
+        share: Share,
+    ) -> Arc<Group> {
         let group = Arc::new(Group::new(key.clone(), view));
         let latest = self.shared.latest.subscribe();
         let serving = group::run(Arc::clone(&group), latest, state.ring.next(), self.clone());
@@ -335,6 +344,7 @@ impl Bus {
         let entry = GroupEntry {
             group: Arc::clone(&group),
             count: 1,
+            _share: share,
         };
         state.groups.insert(key.clone(), entry);
         group

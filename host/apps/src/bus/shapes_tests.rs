@@ -55,6 +55,7 @@ fn draft(kind: &str) -> Draft {
     };
     let listener = Listener {
         disconnect: transom_web::Disconnect::default(),
+        owner: transom_web::Owner::Full,
         client: "127.0.0.1".to_owned(),
         url: "/v2/events".to_owned(),
     };

@@ -44,6 +44,7 @@ fn key(expression: Option<&str>) -> StreamKey {
 fn listener() -> Listener {
     Listener {
         disconnect: Disconnect::default(),
+        owner: Owner::Full,
         client: "127.0.0.1".to_owned(),
         url: "/v2/events".to_owned(),
     }
@@ -522,4 +523,36 @@ async fn distinct_queries_of_open_streams_are_limited() {
     let again = attach(0).await.unwrap();
     drop((streams.swap_remove(1), again));
     attach(MAX_QUERIES).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_read_only_user_leaves_queries_for_others() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let attach = async |number: usize, owner: Owner| {
+        let mut key = key(None);
+        key.query.event_types = vec![format!("kind_{number}_event")];
+        let listener = Listener { owner, ..listener() };
+        bus.attach(key, listener, None).await
+    };
+    let mut streams = Vec::new();
+    let mut number = 0;
+    let mut open = async |owner| {
+        let mut count = 0;
+        loop {
+            match attach(number, owner).await {
+                Ok(stream) => streams.push(stream),
+                Err(refused) => {
+                    assert!(matches!(refused, AttachError::TooManyQueries), "{refused}");
+                    return count;
+                }
+            }
+            (count, number) = (count + 1, number + 1);
+        }
+    };
+    assert_eq!(open(Owner::Reader).await, MAX_QUERIES / 2);
+    assert_eq!(open(Owner::Anonymous).await, MAX_QUERIES / 4);
+    assert_eq!(open(Owner::Full).await, MAX_QUERIES / 4);
+    // A stream with the query of an open one needs no place.
+    attach(0, Owner::Reader).await.unwrap();
 }
