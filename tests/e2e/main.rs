@@ -18,6 +18,7 @@ mod bad_input;
 mod budgets;
 mod client_patterns;
 mod config_import;
+mod connections;
 mod containers;
 mod cross_site;
 mod dashboard;

@@ -15,7 +15,7 @@ use transom_tests::metrics::Family;
 use crate::monitoring::{busy_site, families_of};
 
 /// The sections by prefix of the name; the first matching one is used.
-const SECTIONS: [(&str, &str); 11] = [
+const SECTIONS: [(&str, &str); 12] = [
     ("process_", "Process"),
     ("transom_admin_", "Admin port"),
     ("transom_apps_", "Apps"),
@@ -25,6 +25,7 @@ const SECTIONS: [(&str, &str); 11] = [
     ("transom_plugins_", "Plugins"),
     ("transom_scheduler_", "Schedulers"),
     ("transom_store_", "State store"),
+    ("transom_web_", "Ports"),
     ("transom_workflow_", "Workflow"),
     ("", "Daemon"),
 ];

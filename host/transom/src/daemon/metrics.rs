@@ -22,6 +22,7 @@ use super::services::Services;
 pub(super) fn register(registry: &mut Registry, services: &Services) {
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("transom_build", "Version of the daemon", version);
+    transom_web::register_port_metrics(registry);
     let start = SystemTime::now();
     registry.register_collector(Box::new(Process { start }));
     registry.register_collector(Box::new(ServiceStates(Arc::clone(services))));
