@@ -56,8 +56,8 @@ mod request_metrics;
 mod request_trace;
 mod serve;
 mod shares;
-mod throttle;
 mod target;
+mod throttle;
 
 pub use access::{
     Access, AccessPolicy, AccessRules, AllowedHost, Authority, BoundPort, Caller, Credentials, DaemonKey,

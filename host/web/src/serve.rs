@@ -35,7 +35,8 @@ use self::streams::{CLOSE, Streams};
 use self::write_deadline::WriteDeadline;
 use crate::json::{self, MaxBody};
 use crate::{
-    ApiError, Certificate, ConnectionSlot, Connections, Error, Listener, Owner, Result, Shares, access, target,
+    ApiError, Certificate, ConnectionSlot, Connections, Error, Listener, Owner, Result, Shares, access,
+    target,
 };
 
 /// The limits of a port.

@@ -59,22 +59,22 @@ impl ControlPlane {
         let authority = shared.path().join("authority.crt").display().to_string();
         let mut plane = Self { programs: Vec::new() };
         let mut apiserver = vec![
-                format!("--etcd-servers={}", variable("K3S_DATASTORE_ENDPOINT")?),
-                format!("--bind-address={host}"),
-                format!("--secure-port={}", arguments.https_listen_port),
-                // An address reserved for documentation: nothing in the cluster uses it, and the
-                // program rejects loopback.
-                "--advertise-address=192.0.2.1".to_owned(),
-                "--endpoint-reconciler-type=none".to_owned(),
-                format!("--tls-cert-file={cert}"),
-                format!("--tls-private-key-file={}", path("server.key")),
-                format!("--client-ca-file={authority}"),
-                format!("--token-auth-file={}", path("tokens")),
-                "--authorization-mode=Node,RBAC".to_owned(),
-                "--service-cluster-ip-range=10.3.0.0/24".to_owned(),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                format!("--service-account-signing-key-file={private}"),
-                format!("--service-account-key-file={public}"),
+            format!("--etcd-servers={}", variable("K3S_DATASTORE_ENDPOINT")?),
+            format!("--bind-address={host}"),
+            format!("--secure-port={}", arguments.https_listen_port),
+            // An address reserved for documentation: nothing in the cluster uses it, and the
+            // program rejects loopback.
+            "--advertise-address=192.0.2.1".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            format!("--tls-cert-file={cert}"),
+            format!("--tls-private-key-file={}", path("server.key")),
+            format!("--client-ca-file={authority}"),
+            format!("--token-auth-file={}", path("tokens")),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--service-cluster-ip-range=10.3.0.0/24".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-signing-key-file={private}"),
+            format!("--service-account-key-file={public}"),
         ];
         for (name, option) in [
             ("K3S_DATASTORE_CAFILE", "etcd-cafile"),

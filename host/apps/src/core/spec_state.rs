@@ -96,7 +96,11 @@ impl SpecState {
 
     fn count_past(&mut self) {
         let deleted = Some(&self.record.spec).filter(|_| self.record.deleted);
-        let sizes = self.past.values().chain(deleted).map(|spec| Size::of(spec).memory);
+        let sizes = self
+            .past
+            .values()
+            .chain(deleted)
+            .map(|spec| Size::of(spec).memory);
         self.past_bytes.set(sizes.sum());
     }
 

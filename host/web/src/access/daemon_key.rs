@@ -19,7 +19,7 @@ use ring::hmac;
 
 /// How far the time of a proof and this machine's clock may differ. Requests reach the leader within
 /// seconds, so this is the tolerance for clocks.
-pub(crate) const MAX_AGE: Duration = Duration::from_secs(60);
+pub(crate) const MAX_AGE: Duration = Duration::from_mins(1);
 
 /// The key that all daemons of a site share. Cheap to clone.
 #[derive(Clone)]
