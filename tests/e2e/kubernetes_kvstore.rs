@@ -365,8 +365,8 @@ async fn kvstore_rejects_who_has_no_certificate_of_its_authority() {
         let authority = format!("--cacert={}", member.certificates.join("authority").display());
         for options in [
             &["--insecure-skip-tls-verify", "--insecure-transport=false"][..],
-            &[&authority],
-            &[&authority, "--cert=foreign.pem", "--key=foreign.key"],
+            &[authority.as_str()],
+            &[authority.as_str(), "--cert=foreign.pem", "--key=foreign.key"],
         ] {
             let answer = attack(member, folder.path(), options).await;
             assert!(answer.is_err(), "{options:?}: {answer:?}");

@@ -143,9 +143,12 @@ impl DatastoreRecord {
 
     fn first(config: &Config, existing: bool) -> Self {
         let password = config.datastore.password.clone();
-        let default = || match existing && config.datastore.engine == Engine::Sql {
-            true => FORMER_PASSWORD.into(),
-            false => random().into(),
+        let default = || {
+            if existing && config.datastore.engine == Engine::Sql {
+                FORMER_PASSWORD.into()
+            } else {
+                random().into()
+            }
         };
         Self {
             password: password.unwrap_or_else(default),
@@ -213,6 +216,7 @@ pub(crate) fn random() -> String {
     format!("{}{}", part(), part())
 }
 
+#[expect(clippy::ref_option, reason = "serde asks for a reference")]
 fn reveal_optional<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
     secret.as_ref().map(Secret::reveal).serialize(serializer)
 }

@@ -96,9 +96,10 @@ impl OneOffTask {
                 script::check_kvstore(folder, &url(&first), seconds)
             }
         };
-        match &self.secrets.kvstore {
-            Some(_) => tls::write_temporary() + &line,
-            None => line,
+        if self.secrets.kvstore.is_some() {
+            tls::write_temporary() + &line
+        } else {
+            line
         }
     }
 

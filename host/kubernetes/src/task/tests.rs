@@ -137,7 +137,7 @@ fn tls_secrets() -> Arc<Secrets> {
         config.datastore.tls = true;
     });
     let record = crate::secrets::DatastoreRecord::complete(None, &config, false).unwrap();
-    let secrets = Secrets::new("tok".into(), &record, &config, jiff::Timestamp::UNIX_EPOCH);
+    let secrets = Secrets::new("tok".into(), &record, &config, jiff::Timestamp::now());
     Arc::new(secrets.unwrap())
 }
 
@@ -212,6 +212,88 @@ fn kvstore_with_tls_has_its_keys_in_no_command_and_its_servers_have_the_certific
         !agent.keys().any(|name| name.starts_with("TRANSOM_TLS")),
         "{agent:?}"
     );
+}
+
+/// The member's process, which ends with its handle.
+struct Member(std::process::Child);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn real_member_accepts_only_clients_with_a_certificate() {
+    use crate::kvstore::{EtcdGateway, Kvstore};
+
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let config = config_with(|config| {
+        config.datastore.engine = Engine::Kvstore;
+        config.datastore.volume = data.display().to_string();
+        config.containers.enabled = false;
+    });
+    let ports = [0, 0].map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).unwrap());
+    let ports = ports.map(|listener| listener.local_addr().unwrap().port());
+    let secrets = tls_secrets();
+    let launch = Launch {
+        secrets: Arc::clone(&secrets),
+        member: Some(MemberStart {
+            start: crate::plan::Start::New,
+            others: Vec::new(),
+            home: None,
+        }),
+        ..launch(&config, Kind::Datastore, 0)
+    };
+    let mut placement = placement("t-1", &ports);
+    placement.agent.hostname = "127.0.0.1".to_owned();
+    let info = serde_json::to_value(launch.build(&placement).unwrap()).unwrap();
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let child = std::process::Command::new("sh")
+        .args(["-c", info["command"]["value"].as_str().unwrap()])
+        .envs(variables(&info))
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn();
+    let _member = Member(child.unwrap());
+
+    let address = transom_common::HostPort::new("127.0.0.1", ports[0]);
+    let plain = EtcdGateway::new().unwrap();
+    let client = plain.with_tls(secrets.kvstore.as_ref().unwrap()).unwrap();
+    transom_testkit::eventually("the member to lead", || async {
+        let status = client
+            .status(&address)
+            .await
+            .map_err(|error| transom_common::error_chain(&error))?;
+        if status.has_leader {
+            Ok(())
+        } else {
+            Err("no leader".to_owned())
+        }
+    })
+    .await;
+    let foreign = plain.with_tls(tls_secrets().kvstore.as_ref().unwrap()).unwrap();
+    assert!(plain.status(&address).await.is_err(), "without TLS");
+    assert!(
+        foreign.status(&address).await.is_err(),
+        "with the certificate of another authority"
+    );
+    let anonymous = reqwest::Client::builder()
+        .tls_danger_accept_invalid_certs(true)
+        .build()
+        .unwrap();
+    let url = format!("https://{address}/v3/kv/range");
+    assert!(
+        anonymous.post(url).body("{}").send().await.is_err(),
+        "without a certificate"
+    );
+    for entry in std::fs::read_dir(data.join("transom-tls")).unwrap() {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+    }
 }
 
 #[test]

@@ -143,7 +143,9 @@ async fn backup_is_read_from_the_sandbox_of_its_task() {
     let line = text["command"]["value"].as_str().unwrap();
     assert!(line.contains("'m3sdatastore.local'"), "{line}");
     assert!(!line.contains("password"), "{line}");
-    let password = "\"password\"";
+    let variables = text["command"]["environment"]["variables"].as_array().unwrap();
+    let password = variables.iter().find(|it| it["name"] == "MYSQL_PWD").unwrap();
+    let password = password["value"].as_str().unwrap();
     let found = text.to_string().matches(password).count();
     assert_eq!(
         found, 1,

@@ -29,11 +29,10 @@ impl Credentials {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.framework.api().await?;
         let path = ["datastore", "credentials"];
-        let mut out = io::stdout().lock();
         if self.adopt {
             api.send(Method::PUT, &path).await?;
             writeln!(
-                out,
+                io::stdout(),
                 "the configured password is in use; tasks with the former one are replaced"
             )?;
             return Ok(());
@@ -41,6 +40,7 @@ impl Credentials {
         let text = api.get(&path).await?;
         let credentials: Value =
             serde_json::from_str(&text).context("the framework sent an invalid document")?;
+        let mut out = io::stdout().lock();
         let members = credentials.as_object().into_iter().flatten();
         for (name, value) in members.filter_map(|(name, value)| Some((name, value.as_str()?))) {
             if value.contains('\n') {
