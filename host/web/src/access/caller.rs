@@ -319,7 +319,7 @@ mod tests {
             caller("203.0.113.7", None, false, Network),
             caller("2001:db8::1", None, false, Nothing),
         ];
-        let found = |key: Option<&DaemonKey>, mut request: Request, with| {
+        let found = |key: Option<&DaemonKey>, mut request: Request, with: bool| {
             let port = PortConfig {
                 credentials: with.then(|| user("full")),
                 ..PortConfig::new("apps", 0)
