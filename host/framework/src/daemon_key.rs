@@ -45,3 +45,25 @@ pub async fn daemon_key(store: Option<Arc<dyn Store>>) -> Result<DaemonKey, Erro
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn key_is_stored_once_and_then_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = format!("file:{}", dir.path().display());
+        let store = transom_store::Config::new(&server).open().await.unwrap();
+        let stored = async || store.get("transom/daemon-key").await.unwrap();
+        daemon_key(None).await.unwrap();
+        assert_eq!(stored().await, None, "a key for one daemon alone is not stored");
+        // The first two start at the same time.
+        let shared = || daemon_key(Some(Arc::clone(&store)));
+        let (one, other) = tokio::join!(shared(), shared());
+        (one.unwrap(), other.unwrap());
+        let first = stored().await.unwrap();
+        shared().await.unwrap();
+        assert_eq!(stored().await.unwrap(), first);
+    }
+}
