@@ -210,7 +210,8 @@ fn is_on_loopback(registry: &str) -> bool {
 }
 
 fn client_config(registries: &Registries, registry: &str) -> ClientConfig {
-    // A proxy that is set here replaces those of the environment; `*` excludes all servers from it.
+    // A proxy that is set here replaces those of the environment; all names and addresses are
+    // excluded from it.
     let unused = is_on_loopback(registry).then(|| "http://localhost".to_owned());
     let authorities = CertificateDer::pem_slice_iter(&registries.authorities).flatten();
     ClientConfig {
@@ -224,7 +225,7 @@ fn client_config(registries: &Registries, registry: &str) -> ClientConfig {
         connect_timeout: Some(registries.idle_timeout),
         read_timeout: Some(registries.idle_timeout),
         user_agent: concat!("transom/", env!("CARGO_PKG_VERSION")),
-        no_proxy: unused.as_ref().map(|_| "*".to_owned()),
+        no_proxy: unused.as_ref().map(|_| "*,0.0.0.0/0,::/0".to_owned()),
         http_proxy: unused.clone(),
         https_proxy: unused,
         ..ClientConfig::default()
