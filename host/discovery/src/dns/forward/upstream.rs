@@ -146,13 +146,11 @@ impl Upstream {
     /// Repeats a query over TCP for at most half of the time, then over UDP in the client's case.
     async fn ask_with_own_case(&self, query: &Query, time_limit: Duration) -> Result<Reply, Failure> {
         let began = Instant::now();
-        match exchange(self.addr, query, Transport::Tcp, time_limit / 2, None).await {
-            Ok(reply) => Ok(reply),
-            Err(_) => {
-                let remaining = time_limit.saturating_sub(began.elapsed());
-                exchange(self.addr, query, Transport::Udp, remaining, None).await
-            }
+        if let Ok(reply) = exchange(self.addr, query, Transport::Tcp, time_limit / 2, None).await {
+            return Ok(reply);
         }
+        let remaining = time_limit.saturating_sub(began.elapsed());
+        exchange(self.addr, query, Transport::Udp, remaining, None).await
     }
 
     /// Turns the random case off until a probe with this question succeeds.
