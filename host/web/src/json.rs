@@ -6,8 +6,10 @@ use bytes::Bytes;
 use http::{StatusCode, header};
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
+use crate::large_body::work_on;
 use crate::{ApiError, Problems};
 
 /// A JSON body: read from a request, or written as a response.
@@ -24,7 +26,8 @@ use crate::{ApiError, Problems};
 /// | of another shape than `T` | 422 | `{"message": "Invalid JSON", "details": [{"path": "/cpus", "errors": [text]}]}` |
 ///
 /// Paths have the form that clients know: `/container/portMappings(0)/hostPort`, and `/` for the
-/// whole body.
+/// whole body. A body above 64 KiB is parsed away from the threads that serve; 503 if too many of
+/// them wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json<T>(pub T);
 
@@ -43,8 +46,19 @@ impl<T: DeserializeOwned> Json<T> {
         shape(&mut serde_json::Deserializer::from_slice(body))
     }
 
+    /// Parses a body by the rules of [`Json`]; away from the threads that serve if it is large.
+    ///
+    /// # Errors
+    /// Those of [`Json::parse`], and 503 if too many large bodies wait.
+    pub async fn parse_any_size(body: Bytes) -> Result<T, ApiError>
+    where
+        T: Send + 'static,
+    {
+        work_on(body.len(), move || Self::parse(&body)).await
+    }
+
     /// Parses a value that is already JSON (and perhaps changed).
-    pub fn from_value(value: serde_json::Value) -> Result<T, ApiError> {
+    pub fn from_value(value: Value) -> Result<T, ApiError> {
         shape(value)
     }
 }
@@ -95,20 +109,60 @@ fn format_path(path: &Path) -> String {
     if text.is_empty() { "/".to_owned() } else { text }
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let limit = request.extensions().get::<MaxBody>().copied();
-        let body = Bytes::from_request(request, state).await.map_err(|refused| {
-            let status = refused.status();
-            let text = match status {
-                StatusCode::PAYLOAD_TOO_LARGE => too_large(limit),
-                _ => "The body could not be read".to_owned(),
-            };
-            ApiError::new(status, text)
-        })?;
-        Self::parse(&body).map(Json)
+        Self::parse_any_size(read(request, state).await?).await.map(Json)
+    }
+}
+
+async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    let limit = request.extensions().get::<MaxBody>().copied();
+    Bytes::from_request(request, state).await.map_err(|refused| {
+        let status = refused.status();
+        let text = match status {
+            StatusCode::PAYLOAD_TOO_LARGE => too_large(limit),
+            _ => "The body could not be read".to_owned(),
+        };
+        ApiError::new(status, text)
+    })
+}
+
+/// A JSON body that is checked further, by rules whose cost grows with its size. The extractor
+/// answers as [`Json`] does.
+#[derive(Clone, Debug)]
+pub struct Document {
+    value: Value,
+    bytes: usize,
+}
+
+impl Document {
+    /// The parsed body.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Checks and converts the body by `rules`; away from the threads that serve if it is large.
+    ///
+    /// # Errors
+    /// Those of the rules, and 503 if too many large bodies wait.
+    pub async fn check<T: Send + 'static>(
+        self,
+        rules: impl FnOnce(Value) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        work_on(self.bytes, move || rules(self.value)).await
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Document {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let body = read(request, state).await?;
+        let bytes = body.len();
+        let value = Json::parse_any_size(body).await?;
+        Ok(Self { value, bytes })
     }
 }
 

@@ -6,11 +6,9 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 
+use crate::api_error::MAX_ANSWER_BYTES;
 use crate::json::MaxBody;
 use crate::{ApiError, json};
-
-/// The maximum size of a text that becomes a message; the framework's texts are one line.
-const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// Converts every error of a router to an [`ApiError`]: rejections by extractors in plain text (of
 /// a body that turns out larger than the limit, for example) get a JSON body, and a path that is
@@ -33,7 +31,8 @@ async fn rewrite(request: Request, next: Next) -> Response {
     }
     let limit = response.extensions().get::<MaxBody>().copied().or(limit);
     let (head, body) = response.into_parts();
-    let text = axum::body::to_bytes(body, MAX_MESSAGE_BYTES)
+    // The framework's texts are one line, which may contain the whole path.
+    let text = axum::body::to_bytes(body, 2 * MAX_ANSWER_BYTES)
         .await
         .unwrap_or_default();
     let message = match status {

@@ -3,8 +3,9 @@
 //! * [`Listener`] binds a port early, with a clear error, or takes the socket that a supervisor has
 //!   opened ([`adopt_sockets`]); [`serve`] serves it until shutdown.
 //! * [`with_fallbacks`] adds JSON answers for unknown routes and methods.
-//! * [`Json`] parses bodies, [`ApiError`] is the error of a handler, with the body that clients of
-//!   the app API read.
+//! * [`Json`] and [`Document`] parse bodies, large ones away from the threads that serve.
+//!   [`ApiError`] is the error of a handler, with the body that clients of the app API read, of a
+//!   bounded size.
 //! * [`json_list`] writes a long list while it is sent.
 //! * [`check_target`] rejects paths that programs read differently, before anything else sees a
 //!   request.
@@ -47,6 +48,7 @@ mod inherited;
 mod json;
 mod json_errors;
 mod json_list;
+mod large_body;
 mod listener;
 pub mod metrics;
 mod network;
@@ -72,13 +74,13 @@ pub use fallbacks::with_fallbacks;
 pub use folder::Folder;
 pub use forward::{ForwardError, Forwarder};
 pub use inherited::{adopt_sockets, unused_sockets};
-pub use json::Json;
+pub use json::{Document, Json};
 pub use json_errors::json_errors;
 pub use json_list::json_list;
 pub use listener::Listener;
 pub use network::Network;
 pub use port_metrics::register_port_metrics;
-pub use problems::{Problem, Problems};
+pub use problems::{MAX_PROBLEMS, Problem, Problems};
 pub use request_metrics::RequestMetrics;
 pub use serve::{Disconnect, Limits, body_limited, serve};
 pub use shares::{Owner, Share, Shares};
