@@ -2,6 +2,7 @@
 //! their tests.
 //!
 //! * [`containers`]: real containers, if a container runtime works
+//! * [`assert_linear`]: the cost of a function grows as its input does
 //! * [`eventually`], [`wait_for`], [`retry_until`]: wait for a condition, with a deadline
 //! * [`free_port`], [`free_ports`]: ports that no process uses
 //! * [`redis`]: a real Redis server (feature `redis`)
@@ -22,6 +23,7 @@
 )]
 
 pub mod containers;
+mod growth;
 mod ports;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -34,6 +36,7 @@ mod wait;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
+pub use growth::assert_linear;
 pub use ports::{free_port, free_ports};
 #[cfg(feature = "scheduler")]
 pub use scheduler::ScriptedScheduler;
