@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::Value;
 use transom_common::error_chain;
-use transom_web::{ApiError, Json, Problems, json_list};
+use transom_web::{ApiError, Document, Json, Problems, json_list};
 
 use super::app::{self, AppSingle, AppsBelow, Embed, VersionList};
 use super::change::{deployment_header, deployment_response, location, options, write};
@@ -18,6 +18,7 @@ use super::{Api, error};
 use crate::core::command::{AppEdit, Command, Edit, KillOptions, KillResult, Origin, Refusal, TaskSelection};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::SpecId;
+use crate::model::lengths::too_long;
 use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, VERSION_WITH_OTHERS, read};
 use crate::task::condition;
 use crate::time::Moment;
@@ -71,9 +72,9 @@ pub(super) async fn create(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
-    let update = decode(&api, &body).await?;
+    let update = decode(&api, body).await?;
     let id = error::required_id(update.id.clone(), &update.broken, "an app")?;
     let options = options(&query, false)?;
     let edit = AppEdit::Create(Box::new(update));
@@ -145,9 +146,9 @@ pub(super) async fn put(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
-    change(&api, &path, &query, origin, &body, true).await
+    change(&api, &path, &query, origin, body, true).await
 }
 
 /// `PATCH /v2/apps/{id}`
@@ -156,9 +157,9 @@ pub(super) async fn patch(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
-    change(&api, &path, &query, origin, &body, false).await
+    change(&api, &path, &query, origin, body, false).await
 }
 
 async fn change(
@@ -166,13 +167,14 @@ async fn change(
     path: &str,
     query: &Query,
     origin: Origin,
-    body: &Value,
+    body: Document,
     create: bool,
 ) -> HandlerResult {
     let Target::App(id) = target(path)? else {
         return Err(error::no_such_method());
     };
     let (options, partial) = (options(query, false)?, query.flag("partialUpdate", true));
+    let named = usize::from(body.value().get("id").is_some_and(|id| !id.is_null()));
     let update = decode(api, body).await?;
     if update.id.as_ref().is_some_and(|named| *named != id) {
         return Err(error::invalid(
@@ -180,7 +182,6 @@ async fn change(
             format!("is not {id}, which the path names; an id cannot be changed"),
         ));
     }
-    let named = usize::from(body.get("id").is_some_and(|id| !id.is_null()));
     let edit = match update.version {
         Some(version) if update.members == 1 + named => AppEdit::Rollback(version),
         Some(_) => return Err(error::invalid("/version", VERSION_WITH_OTHERS)),
@@ -204,9 +205,9 @@ pub(super) async fn put_all(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
-    change_all(&api, &query, origin, &body, true).await
+    change_all(&api, &query, origin, body, true).await
 }
 
 /// `PATCH /v2/apps`: updates several apps.
@@ -214,30 +215,13 @@ pub(super) async fn patch_all(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
-    change_all(&api, &query, origin, &body, false).await
+    change_all(&api, &query, origin, body, false).await
 }
 
-async fn change_all(api: &Api, query: &Query, origin: Origin, body: &Value, create: bool) -> HandlerResult {
-    let Some(documents) = body.as_array() else {
-        return Err(ApiError::invalid_json(&Problems::one(
-            "/",
-            "error.expected.jsarray",
-        )));
-    };
-    let (mut updates, mut shape) = (Vec::with_capacity(documents.len()), Problems::default());
-    for (index, document) in documents.iter().enumerate() {
-        match read(document) {
-            Ok(update) => updates.push(update),
-            Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => {
-                shape.extend(problems.below(&format!("/({index})")));
-            }
-        }
-    }
-    if !shape.is_empty() {
-        return Err(Invalid::Shape(shape).into());
-    }
+async fn change_all(api: &Api, query: &Query, origin: Origin, body: Document, create: bool) -> HandlerResult {
+    let updates = body.check(|body| Ok(read_all(&body)?)).await?;
     let constraints = updates.iter().enumerate();
     let constraints = constraints.map(|(index, update)| (format!("/({index})"), update.constraints()));
     let wrong = constraint_problems(api, constraints.collect()).await?;
@@ -250,6 +234,29 @@ async fn change_all(api: &Api, query: &Query, origin: Origin, body: &Value, crea
         create,
     };
     deployment_response(&write(api, edit, options(query, false)?, origin).await?)
+}
+
+/// Parses a list of definitions and reports all problems of shape together.
+pub(super) fn read_all(body: &Value) -> Result<Vec<AppUpdate>, Invalid> {
+    let wrong = |text: &str| Invalid::Shape(Problems::one("/", text));
+    let documents = body.as_array().ok_or_else(|| wrong("error.expected.jsarray"))?;
+    if let Some(text) = too_long("apps", documents.len()) {
+        return Err(wrong(&text));
+    }
+    let (mut updates, mut shape) = (Vec::with_capacity(documents.len()), Problems::default());
+    for (index, document) in documents.iter().enumerate() {
+        match read(document) {
+            Ok(update) => updates.push(update),
+            Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => {
+                shape.extend(problems.below(&format!("/({index})")));
+            }
+        }
+    }
+    if shape.is_empty() {
+        Ok(updates)
+    } else {
+        Err(Invalid::Shape(shape))
+    }
 }
 
 /// `DELETE /v2/apps/{id}` and `DELETE /v2/apps/{id}/tasks[/{task}]`
@@ -341,8 +348,8 @@ async fn kill(api: &Api, id: SpecId, selection: TaskSelection, query: &Query) ->
 }
 
 /// Parses a definition and validates its constraints.
-async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
-    let mut update = read(body)?;
+async fn decode(api: &Api, body: Document) -> Result<AppUpdate, ApiError> {
+    let mut update = body.check(|body| Ok(read(&body)?)).await?;
     let wrong = constraint_problems(api, vec![(String::new(), update.constraints())]).await?;
     update.broken.extend(wrong);
     Ok(update)

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Map, Value};
-use transom_web::{ApiError, Json};
+use transom_web::{ApiError, Document, Json};
 
 use super::app::{self, Embed};
 use super::apps::{constraint_problems, definition, stored, version};
@@ -143,9 +143,9 @@ pub(super) async fn post(
     path: PathBelow,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
-    let update = decode(&api, &body, &group(text(&path))?).await?;
+    let update = decode(&api, body, &group(text(&path))?).await?;
     let id = update.id.clone();
     let location = location(id.as_str())?;
     let edit = GroupEdit::Create(Box::new(update));
@@ -160,9 +160,9 @@ pub(super) async fn put(
     path: PathBelow,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
-    let update = decode(&api, &body, &group(text(&path))?).await?;
+    let update = decode(&api, body, &group(text(&path))?).await?;
     let id = update.id.clone();
     let edit = match (update.version, update.scale_by) {
         (Some(version), _) => GroupEdit::Rollback(version),
@@ -183,10 +183,10 @@ pub(super) async fn patch(
     path: PathBelow,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
     let id = group(text(&path))?;
-    let others = body.as_object().into_iter().flat_map(Map::keys);
+    let others = body.value().as_object().into_iter().flat_map(Map::keys);
     if let Some(other) = others.into_iter().find(|key| *key != "enforceRole") {
         return Err(error::invalid(
             &format!("/{other}"),
@@ -196,7 +196,7 @@ pub(super) async fn patch(
     if !api.snapshot().has_group(&id) {
         return Err(Refusal::NoGroup(id).into());
     }
-    let update = decode(&api, &body, &id).await?;
+    let update = decode(&api, body, &id).await?;
     let edit = GroupEdit::Update(Box::new(update));
     deployment_response(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)
 }
@@ -215,9 +215,13 @@ pub(super) async fn delete(
 
 /// Parses a group's document and validates the constraints of its apps. Its id is relative to the
 /// group that the path names; without an id the document is about that group.
-async fn decode(api: &Api, body: &Value, base: &GroupId) -> Result<GroupUpdate, ApiError> {
-    let named = body.get("id").is_some_and(|id| !id.is_null());
-    let mut update = read_group(body, base, Some(base).filter(|_| !named))?;
+async fn decode(api: &Api, body: Document, base: &GroupId) -> Result<GroupUpdate, ApiError> {
+    let base = base.clone();
+    let read = move |body: Value| {
+        let named = body.get("id").is_some_and(|id| !id.is_null());
+        Ok(read_group(&body, &base, Some(&base).filter(|_| !named))?)
+    };
+    let mut update = body.check(read).await?;
     let wrong = constraint_problems(api, update.constraints()).await?;
     update.broken.extend(wrong);
     Ok(update)

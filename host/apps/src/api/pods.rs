@@ -1,12 +1,15 @@
 //! `/v2/pods` and all paths below it.
 
+use std::collections::BTreeSet;
+
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
-use transom_web::{ApiError, Json};
+use serde_json::json;
+use transom_web::{ApiError, Document, Json, Problems};
 
 use super::apps::{constraint_problems, definition, version};
 use super::change::{deployment_header, location, options, write};
@@ -18,6 +21,7 @@ use crate::core::command::{
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{IdError, InstanceId, SpecId};
 use crate::instance::Instance;
+use crate::model::lengths::too_long;
 use crate::model::pod::{PodInput, read_pod};
 use crate::model::{Pod, Spec, UnreachableStrategy};
 use crate::time::Moment;
@@ -78,9 +82,9 @@ pub(super) async fn create(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
-    let input = decode(&api, &body).await?;
+    let input = decode(&api, body).await?;
     let id = error::required_id(input.id.clone(), &input.broken, "a pod")?;
     let location = location(id.as_str())?;
     let edit = PodEdit::Create(Box::new(input));
@@ -94,12 +98,12 @@ pub(super) async fn put(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> HandlerResult {
     let Target::Pod(id) = target(&path)? else {
         return Err(error::no_such_method());
     };
-    let input = decode(&api, &body).await?;
+    let input = decode(&api, body).await?;
     if let Some(named) = input.id.as_ref().filter(|named| **named != id) {
         let text = format!("'{id}' does not match definition's id ('{named}')");
         return Err(ApiError::bad_request(text));
@@ -147,7 +151,7 @@ pub(super) async fn delete(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-    body: axum::body::Bytes,
+    body: Bytes,
 ) -> HandlerResult {
     match target(&path)? {
         Target::Pod(id) => {
@@ -161,16 +165,19 @@ pub(super) async fn delete(
         }
         Target::Instances(id) => {
             let body = if body.is_empty() {
-                b"null".as_slice()
+                Bytes::from_static(b"null")
             } else {
-                &body
+                body
             };
-            let ids: Vec<String> = Json::parse(body)?;
-            let killed = kill(&api, id, ids, &query).await?;
+            let ids: Vec<String> = Json::parse_any_size(body).await?;
+            if let Some(text) = too_long("ids", ids.len()) {
+                return Err(ApiError::invalid_json(&Problems::one("/", text)));
+            }
+            let killed = kill(&api, id, ids.into_iter().collect(), &query).await?;
             Ok(Json(instances(&killed).collect::<Vec<_>>()).into_response())
         }
         Target::Instance(id, instance) => {
-            let killed = kill(&api, id, vec![instance.clone()], &query).await?;
+            let killed = kill(&api, id, [instance.clone()].into(), &query).await?;
             let text = || format!("Instance '{instance}' does not exist");
             let killed = instances(&killed).next();
             Ok(Json(killed.ok_or_else(|| ApiError::not_found(text()))?).into_response())
@@ -180,7 +187,7 @@ pub(super) async fn delete(
 }
 
 /// Kills the instances with these ids; unknown ones are skipped.
-async fn kill(api: &Api, id: SpecId, ids: Vec<String>, query: &Query) -> Result<KillResult, ApiError> {
+async fn kill(api: &Api, id: SpecId, ids: BTreeSet<String>, query: &Query) -> Result<KillResult, ApiError> {
     let options = KillOptions {
         scale: false,
         wipe: query.flag("wipe", false),
@@ -296,8 +303,8 @@ fn pod_response(started: &StartedDeployment) -> HandlerResult {
 }
 
 /// Parses a definition and validates its constraints.
-async fn decode(api: &Api, body: &Value) -> Result<PodInput, ApiError> {
-    let mut input = read_pod(body)?;
+async fn decode(api: &Api, body: Document) -> Result<PodInput, ApiError> {
+    let mut input = body.check(|body| Ok(read_pod(&body)?)).await?;
     let path = "/scheduling/placement".to_owned();
     let wrong = constraint_problems(api, vec![(path, input.constraints())]).await?;
     input.broken.extend(wrong);

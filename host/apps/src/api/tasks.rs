@@ -6,7 +6,7 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use transom_web::{ApiError, Json, Problems};
+use transom_web::{ApiError, Document, Json, Problems};
 use uuid::Uuid;
 
 use super::Api;
@@ -15,14 +15,18 @@ use super::change::{DeploymentResult, deployment_response};
 use super::query::Query;
 use super::task::{self, TaskList};
 use crate::core::command::Command;
+use crate::model::lengths::too_long;
 use crate::time::Moment;
 use transom_replicas::Condition;
 
 /// `GET /v2/tasks`
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
-    let mut wanted = Vec::new();
+    let mut wanted: Vec<Condition> = Vec::new();
     for status in query.all("status").chain(query.all("status[]")) {
         match status.to_ascii_lowercase().as_str() {
+            // The same status once more adds nothing.
+            "running" if wanted.contains(&Condition::Running) => {}
+            "staging" if wanted.contains(&Condition::LAUNCHING[0]) => {}
             "running" => wanted.push(Condition::Running),
             "staging" => wanted.extend(Condition::LAUNCHING),
             _ => {
@@ -54,10 +58,14 @@ pub(super) struct TasksToKill {
 }
 
 /// Parses the body, which must be an object: serde would accept an array in place of the struct.
-fn read_task_ids(body: Value) -> Result<Vec<String>, ApiError> {
+pub(super) fn read_task_ids(body: Value) -> Result<Vec<String>, ApiError> {
     let wrong = |path: &str, what: &str| ApiError::invalid_json(&Problems::one(path, what));
     if !body.is_object() {
         return Err(wrong("/", "expected an object with a list of task ids, ids"));
+    }
+    let length = body["ids"].as_array().map_or(0, Vec::len);
+    if let Some(text) = too_long("ids", length) {
+        return Err(wrong("/ids", &text));
     }
     let TasksToKill { ids } = Json::from_value(body)?;
     ids.ok_or_else(|| wrong("/ids", "is undefined: expected a list of task ids"))
@@ -67,10 +75,10 @@ fn read_task_ids(body: Value) -> Result<Vec<String>, ApiError> {
 pub(super) async fn delete(
     State(api): State<Api>,
     query: Query,
-    Json(body): Json<Value>,
+    body: Document,
 ) -> Result<Response, ApiError> {
     let options = kill_options(&query)?;
-    let ids = read_task_ids(body)?;
+    let ids = body.check(read_task_ids).await?;
     if let Some(id) = ids.iter().find(|id| !is_task_id(id)) {
         return Err(ApiError::bad_request(format!(
             "Invalid task id '{id}'. [expected an app's id with _ in place of /, a dot and a part that is \

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 mod apps;
+mod bounds;
 mod canaries;
 mod checks;
 mod definitions;

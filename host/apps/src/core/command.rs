@@ -1,5 +1,6 @@
 //! Requests from the API to the core, and their replies.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
@@ -100,7 +101,7 @@ pub(crate) enum TaskSelection {
     OnHost(String),
     One(String),
     /// The instances of a pod with these ids.
-    OfPod(Vec<String>),
+    OfPod(BTreeSet<String>),
 }
 
 impl TaskSelection {

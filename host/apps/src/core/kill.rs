@@ -28,7 +28,7 @@ impl Core {
                 .record()
                 .is_some_and(|record| record.agent.hostname == *host),
             TaskSelection::One(task) => instance.has_id(task),
-            TaskSelection::OfPod(ids) => ids.iter().any(|id| id == instance.id.as_str()),
+            TaskSelection::OfPod(ids) => ids.contains(instance.id.as_str()),
         };
         let launched = state
             .instances
@@ -47,6 +47,7 @@ impl Core {
     /// The instances with these tasks, by app; unknown tasks and those of pods are skipped.
     pub(super) fn select_tasks(&self, tasks: &[String]) -> Vec<KilledTasks> {
         let mut killed: BTreeMap<SpecId, KilledTasks> = BTreeMap::new();
+        let mut selected = BTreeSet::new();
         for task in tasks.iter().collect::<BTreeSet<_>>() {
             let instance = InstanceId::of_task(&TaskId::from(task.as_str())).map(|(instance, _)| instance);
             let Some(id) = instance.or_else(|| InstanceId::parse(task)) else {
@@ -70,7 +71,7 @@ impl Core {
                 instances: Vec::new(),
             });
             // The list may contain both the id of an instance and that of its task.
-            if of_app.instances.iter().all(|instance| instance.id != id) {
+            if selected.insert(&instance.id) {
                 of_app.instances.push(Arc::clone(instance));
             }
         }

@@ -15,6 +15,7 @@ use super::command::{Edit, Options, Refusal};
 use super::history::History;
 use super::persist::{Changes, KeptVersions, PastVersion, SpecRecord};
 use super::spec_state::SpecState;
+use super::write::away_from_serving;
 use crate::deploy::{ActionKind, Change, Deployment, Step, plan};
 use crate::ids::{GroupId, SpecId};
 use crate::model::{Effect, Invalid, Spec, json_bytes};
@@ -34,11 +35,29 @@ impl Core {
         // A deployment that reverts another has no deadline, so that it is not reverted itself.
         let reverts = matches!(edit, Edit::Revert(_));
         let deadline = options.deadline.or(self.deadline).filter(|_| !reverts);
+        let outcome = self.edit(&batch.tree, edit, force, version).await?;
+        let definitions = outcome.edited.specs.len();
+        let options = Options {
+            deadline,
+            canary: options.canary.filter(|_| !reverts),
+            ..options
+        };
+        away_from_serving(definitions, || self.plan(batch, outcome, options, version))
+    }
+
+    /// Plans a change and computes the records to store.
+    fn plan(
+        &self,
+        batch: &Batch,
+        outcome: EditOutcome,
+        options: Options,
+        version: Moment,
+    ) -> Result<PreparedChange, Refusal> {
         let EditOutcome {
             edited,
             group,
             created,
-        } = self.edit(&batch.tree, edit, force, version).await?;
+        } = outcome;
         let checks = self.launch.checks;
         let mut affected = Vec::new();
         let mut records = Vec::new();
@@ -63,7 +82,7 @@ impl Core {
             .filter_map(|spec| self.locks.get(&spec.id))
             .collect();
         let cancels: Vec<String> = locks.iter().map(ToString::to_string).collect();
-        if !cancels.is_empty() && !force {
+        if !cancels.is_empty() && !options.force {
             return Err(Refusal::Locked(cancels));
         }
         let groups: Vec<GroupId> = edited
@@ -94,8 +113,8 @@ impl Core {
                 current: first_step(&steps),
                 steps,
                 change,
-                deadline,
-                canary: options.canary.filter(|_| !reverts),
+                deadline: options.deadline,
+                canary: options.canary,
                 held_since: None,
                 trace: TraceContext::default(),
             },
@@ -137,7 +156,9 @@ impl Core {
     ) -> Result<PreparedChange, Refusal> {
         let (mut changes, mut history) = (Changes::default(), batch.history.clone());
         let mut tree = prepared.tree.clone();
-        self.collect_changes(&mut changes, &mut history, &mut tree, &mut prepared)?;
+        away_from_serving(prepared.specs.len(), || {
+            self.collect_changes(&mut changes, &mut history, &mut tree, &mut prepared)
+        })?;
         batch.changes.extend(changes);
         (batch.tree, batch.history) = (tree, history);
         let specs = prepared.deployment.change.specs.iter();

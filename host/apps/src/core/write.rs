@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tokio::runtime::{Handle, RuntimeFlavor};
+
 use super::Core;
 use super::batch::EditOutcome;
 use super::command::{AppEdit, Edit, GroupEdit, PodEdit, Refusal};
@@ -49,7 +51,7 @@ impl Core {
                 partial,
                 create,
             } => {
-                let mut seen = BTreeSet::new();
+                let (mut seen, mut puts) = (BTreeSet::new(), Vec::with_capacity(updates.len()));
                 for (index, mut update) in updates.into_iter().enumerate() {
                     let path = format!("/({index})");
                     let Some(id) = update.id.clone() else {
@@ -72,9 +74,14 @@ impl Core {
                             self.roll_back_app(&mut editor, tree, id, to).await?;
                         }
                         Some(_) => editor.problem(format!("{path}/version"), VERSION_WITH_OTHERS),
-                        None => editor.put(id, update, partial, false, &path),
+                        None => puts.push((id, update, path)),
                     }
                 }
+                away_from_serving(puts.len(), || {
+                    for (id, update, path) in puts {
+                        editor.put(id, update, partial, false, &path);
+                    }
+                });
                 (GroupId::root(), false)
             }
             Edit::Group { id, edit } => {
@@ -92,7 +99,7 @@ impl Core {
                 (change.group.clone(), false)
             }
         };
-        let edited = editor.finish().map_err(Refusal::Invalid)?;
+        let edited = away_from_serving(editor.len(), || editor.finish()).map_err(Refusal::Invalid)?;
         Ok(EditOutcome {
             edited,
             group,
@@ -170,12 +177,12 @@ impl Core {
                 if SpecId::parse(id.as_str()).is_ok_and(|id| tree.spec(&id).is_some()) {
                     return Err(Refusal::AppHasPath(id.clone()));
                 }
-                editor.put_group(*update);
+                away_from_serving(usize::MAX, || editor.put_group(*update));
             }
-            GroupEdit::Update(update) => editor.put_group(*update),
+            GroupEdit::Update(update) => away_from_serving(usize::MAX, || editor.put_group(*update)),
             GroupEdit::Scale(factor) => {
                 exists()?;
-                editor.scale_group(id, factor);
+                away_from_serving(usize::MAX, || editor.scale_group(id, factor));
             }
             GroupEdit::Rollback(to) => {
                 exists()?;
@@ -220,6 +227,18 @@ impl Core {
             found.insert(id, Some(definition));
         }
         Ok(found)
+    }
+}
+
+/// Does work on that many definitions. If there are many, the runtime's thread first hands its other
+/// tasks, which serve every port, to another thread.
+pub(super) fn away_from_serving<T>(definitions: usize, work: impl FnOnce() -> T) -> T {
+    const MAX_INLINE: usize = 16;
+    let has_other_threads = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+    if definitions > MAX_INLINE && Handle::try_current().is_ok_and(has_other_threads) {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod canary;
 mod change;
+mod layers;
 pub(crate) mod plan;
 pub(crate) mod policy;
 

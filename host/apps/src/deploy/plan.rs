@@ -3,12 +3,13 @@
 //! First, one step stops all removed apps. Then one step starts all new apps, with no instances
 //! yet. Then one step for each layer of dependencies, dependencies first, scales or restarts apps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_common::trace::TraceContext;
 
+use super::layers::{Cycle, Layers};
 use super::{Canary, Change};
 use crate::config::OnDeadline;
 use crate::ids::{GroupId, SpecId};
@@ -182,11 +183,6 @@ impl Deployment {
     }
 }
 
-/// A cycle in the dependencies of apps.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are cyclic dependencies between {}", .0.iter().map(SpecId::as_str).collect::<Vec<_>>().join(", "))]
-pub(crate) struct Cycle(BTreeSet<SpecId>);
-
 /// The steps that take the edited apps to the definitions of `target`; none when no instance is
 /// affected. `groups` are the edited groups. `effect` compares the definitions of an app that is
 /// changed.
@@ -239,89 +235,11 @@ pub(crate) fn steps(
     Ok(steps)
 }
 
-/// The layers of apps and pods: one more than the greatest layer of their dependencies.
-struct Layers<'a> {
-    tree: &'a Tree,
-    layers: BTreeMap<SpecId, u32>,
-}
-
-/// An app or pod whose dependencies are being visited.
-struct Visit {
-    id: SpecId,
-    dependencies: std::vec::IntoIter<SpecId>,
-    layer: u32,
-}
-
-impl<'a> Layers<'a> {
-    fn new(tree: &'a Tree) -> Self {
-        Self {
-            tree,
-            layers: BTreeMap::new(),
-        }
-    }
-
-    /// The layer of an app or pod. Visits only its dependencies. It is not recursive, because
-    /// chains of dependencies may be long.
-    fn layer(&mut self, spec: &SpecId) -> Result<u32, Cycle> {
-        if let Some(layer) = self.layers.get(spec) {
-            return Ok(*layer);
-        }
-        let mut path = vec![self.visit(spec.clone())];
-        let mut on_path = BTreeSet::from([spec.clone()]);
-        while let Some(visit) = path.last_mut() {
-            let Some(next) = visit.dependencies.next() else {
-                let (id, layer) = (visit.id.clone(), visit.layer);
-                path.pop();
-                on_path.remove(&id);
-                self.layers.insert(id, layer);
-                if let Some(dependent) = path.last_mut() {
-                    dependent.layer = dependent.layer.max(layer + 1);
-                }
-                continue;
-            };
-            if let Some(layer) = self.layers.get(&next) {
-                visit.layer = visit.layer.max(layer + 1);
-            } else if on_path.contains(&next) {
-                let cycle = path.iter().map(|visit| visit.id.clone());
-                return Err(Cycle(cycle.skip_while(|id| *id != next).collect()));
-            } else {
-                on_path.insert(next.clone());
-                path.push(self.visit(next));
-            }
-        }
-        Ok(self.layers.get(spec).copied().unwrap_or(0))
-    }
-
-    fn visit(&self, id: SpecId) -> Visit {
-        Visit {
-            dependencies: self.dependencies(&id).into_iter(),
-            id,
-            layer: 0,
-        }
-    }
-
-    /// The apps and pods that one depends on, because of its own dependencies and those of its
-    /// groups. Dependencies that do not exist are ignored.
-    fn dependencies(&self, id: &SpecId) -> Vec<SpecId> {
-        let own = self.tree.spec(id).into_iter().flat_map(Spec::dependencies);
-        let groups: Vec<_> = id
-            .group()
-            .with_ancestors()
-            .filter_map(|group| self.tree.group(&group))
-            .collect();
-        let of_groups = groups.iter().flat_map(|group| &group.dependencies);
-        let paths: BTreeSet<&SpecId> = own.chain(of_groups).collect();
-        let specs = paths.into_iter().flat_map(|path| self.tree.specs_at(path));
-        specs
-            .map(|spec| spec.id().clone())
-            .filter(|on| on != id)
-            .collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::config::Checks;
     use crate::model::App;

@@ -131,7 +131,7 @@ fn read_plugin(plugin: &mut Reader<'_>) -> Option<PluginCheck> {
         plugin.problem("name", "the name of a check-probe component must be given");
     }
     let settings = match plugin.raw("settings") {
-        Some(_) => plugin.object("settings").cloned(),
+        Some(_) => plugin.map("settings").cloned(),
         None => Some(serde_json::Map::new()),
     };
     Some(PluginCheck {

@@ -111,17 +111,18 @@ fn read_below(
             "enforceRole can only be set for top-level groups",
         );
     }
-    let list = |name: &str| members.get(name).and_then(Value::as_array);
     let has = (reader.array("apps").is_some(), reader.array("groups").is_some());
-    let mut apps = has.0.then(Vec::new);
-    for (index, document) in list("apps").into_iter().flatten().enumerate() {
+    let list = |name: &str, has: bool| members.get(name).filter(|_| has).and_then(Value::as_array);
+    let (listed_apps, listed_groups) = (list("apps", has.0), list("groups", has.1));
+    let mut apps = listed_apps.map(|_| Vec::new());
+    for (index, document) in listed_apps.into_iter().flatten().enumerate() {
         let app = read_app(document, &id, &format!("{path}/apps({index})"), shape);
         if let Some(apps) = &mut apps {
             apps.extend(app);
         }
     }
-    let mut groups = has.1.then(Vec::new);
-    for (index, document) in list("groups").into_iter().flatten().enumerate() {
+    let mut groups = listed_groups.map(|_| Vec::new());
+    for (index, document) in listed_groups.into_iter().flatten().enumerate() {
         let path = format!("{path}/groups({index})");
         let Some(group) = read_below(document, &id, None, path.clone(), depth + 1, shape) else {
             continue;

@@ -3,6 +3,8 @@
 //! The daemon makes those of the protocols HTTP, HTTPS and TCP. Agents make the others, which are
 //! part of the task.
 
+use std::collections::HashSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +16,7 @@ use transom_web::Problems;
 const MAX_PATH: usize = 1024;
 
 /// A health check with all defaults. Fields that its protocol does not use are dropped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HealthCheck {
     pub(crate) protocol: HealthProtocol,
@@ -45,7 +47,7 @@ pub(crate) struct HealthCheck {
 }
 
 /// What a health check does, and who makes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum HealthProtocol {
     #[serde(rename = "HTTP")]
     Http,
@@ -83,14 +85,14 @@ impl HealthProtocol {
 }
 
 /// The address family of an agent's check in a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum IpProtocol {
     IPv4,
     IPv6,
 }
 
 /// A line for `/bin/sh -c`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct HealthCommand {
     pub(crate) value: String,
 }
@@ -157,9 +159,10 @@ pub(super) fn resolve(checks: &mut [HealthCheck], ports: usize) {
 /// The rules on the health checks of an app with that number of ports. `docker`: whether Docker's
 /// containerizer runs it.
 pub(super) fn rules(checks: &[HealthCheck], ports: usize, docker: bool, problems: &mut Problems) {
+    let mut seen = HashSet::new();
     for (index, check) in checks.iter().enumerate() {
         let path = format!("/healthChecks({index})");
-        if checks[..index].contains(check) {
+        if !seen.insert(check) {
             problems.add("/healthChecks", "error.uniqueItems");
         }
         if check.ip_protocol == IpProtocol::IPv6 && !(docker && check.protocol.is_mesos()) {

@@ -1,7 +1,10 @@
 //! Label selectors: `key`, `key==v`, `key!=v`, `key in (a, b)`, `key notin (a, b)`, joined by
 //! commas; all terms must match. `\` escapes the next character. `!=` and `notin` require the key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The maximum number of terms, each of which is compared with each app.
+const MAX_TERMS: usize = 100;
 
 /// A parsed selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +19,8 @@ struct Term {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     Exists,
-    In(Vec<String>),
-    NotIn(Vec<String>),
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
 }
 
 impl Selector {
@@ -27,6 +30,9 @@ impl Selector {
         let mut terms = Vec::new();
         loop {
             terms.push(parser.term()?);
+            if terms.len() > MAX_TERMS {
+                return Err(format!("the selector has more than {MAX_TERMS} terms"));
+            }
             parser.space();
             if parser.rest.is_empty() {
                 return Ok(Self(terms));
@@ -56,9 +62,9 @@ impl Parser<'_> {
         let key = self.word()?;
         self.space();
         let rule = if self.take("==") {
-            Rule::In(vec![self.word()?])
+            Rule::In([self.word()?].into())
         } else if self.take("!=") {
-            Rule::NotIn(vec![self.word()?])
+            Rule::NotIn([self.word()?].into())
         } else if self.take("in") {
             Rule::In(self.set()?)
         } else if self.take("notin") {
@@ -69,12 +75,12 @@ impl Parser<'_> {
         Ok(Term { key, rule })
     }
 
-    fn set(&mut self) -> Result<Vec<String>, String> {
+    fn set(&mut self) -> Result<BTreeSet<String>, String> {
         self.space();
         self.expect("(")?;
-        let mut values = Vec::new();
+        let mut values = BTreeSet::new();
         loop {
-            values.push(self.word()?);
+            values.insert(self.word()?);
             self.space();
             if self.take(")") {
                 return Ok(values);
@@ -164,5 +170,9 @@ mod tests {
         for text in ["", "a,", "a in b", "a in (b", "a ==", "a b", "\\"] {
             assert!(Selector::parse(text).is_err(), "{text}");
         }
+        let terms = |count: usize| vec!["a"; count].join(",");
+        assert!(Selector::parse(&terms(MAX_TERMS)).is_ok());
+        let error = Selector::parse(&terms(MAX_TERMS + 1)).unwrap_err();
+        assert!(error.contains("more than 100 terms"), "{error}");
     }
 }

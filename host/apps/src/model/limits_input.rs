@@ -60,7 +60,7 @@ pub(super) fn read_residency(reader: &mut Reader<'_>) -> Option<Residency> {
 
 /// Parses `secrets`.
 pub(super) fn read_secrets(reader: &mut Reader<'_>) -> Option<BTreeMap<String, SecretDef>> {
-    let names: Vec<String> = reader.object("secrets")?.keys().cloned().collect();
+    let names: Vec<String> = reader.map("secrets")?.keys().cloned().collect();
     reader.nested("secrets", |secrets| {
         let read = |name: String| {
             let source = secrets.nested(&name, |secret| {
@@ -77,7 +77,7 @@ pub(super) fn read_secrets(reader: &mut Reader<'_>) -> Option<BTreeMap<String, S
 
 /// Parses an environment, the member `key`: texts, and references to secrets.
 pub(super) fn read_env(reader: &mut Reader<'_>, key: &str) -> Option<BTreeMap<String, EnvValue>> {
-    let members = reader.object(key)?;
+    let members = reader.map(key)?;
     reader.nested(key, |env| {
         let mut values = BTreeMap::new();
         for (name, value) in members {

@@ -19,6 +19,7 @@ mod group;
 mod health_check;
 mod input;
 mod label;
+pub(crate) mod lengths;
 mod limits;
 mod limits_input;
 mod network;

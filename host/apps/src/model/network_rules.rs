@@ -57,42 +57,58 @@ pub(super) fn networks(networks: &[Network], problems: &mut Problems) {
 }
 
 fn mappings(mappings: &[PortMapping], networks: &[Network], problems: &mut Problems) {
+    let networks = NetworkNames::of(networks);
     for (index, mapping) in mappings.iter().enumerate() {
         let path = format!("/container/portMappings({index})");
-        network_names(
+        networks.check(
             &mapping.network_names,
             mapping.host_port.is_some(),
-            networks,
             &path,
             problems,
         );
     }
 }
 
-/// Adds the problems of the networks that a port names. `on_agent`: whether the port has a port on
-/// the agent.
-pub(super) fn network_names(
-    names: &[String],
-    on_agent: bool,
-    networks: &[Network],
-    path: &str,
-    problems: &mut Problems,
-) {
-    if on_agent && names.len() != 1 && count(networks, NetworkMode::Container) > 1 {
-        problems.add(
-            path,
-            "networkNames must be a single item list when hostPort is specified and more than 1 container \
-             network is defined",
-        );
+/// The networks of an app or a pod, for the rules of its ports.
+pub(super) struct NetworkNames<'a> {
+    names: BTreeSet<&'a str>,
+    /// The first names, for errors.
+    shown: String,
+    several_container_networks: bool,
+}
+
+impl<'a> NetworkNames<'a> {
+    pub(super) fn of(networks: &'a [Network]) -> Self {
+        const MAX_SHOWN: usize = 10;
+        let names = || networks.iter().filter_map(|network| network.name.as_deref());
+        let first: Vec<&str> = names().take(MAX_SHOWN).collect();
+        Self {
+            names: names().collect(),
+            shown: first.join(",")
+                + if names().nth(MAX_SHOWN).is_some() {
+                    ",…"
+                } else {
+                    ""
+                },
+            several_container_networks: count(networks, NetworkMode::Container) > 1,
+        }
     }
-    let known: Vec<&str> = networks
-        .iter()
-        .filter_map(|network| network.name.as_deref())
-        .collect();
-    for (at, name) in names.iter().enumerate() {
-        if !known.contains(&name.as_str()) {
-            let text = format!("is not one of ({})", known.join(","));
-            problems.add(format!("{path}/networkNames({at})"), text);
+
+    /// Adds the problems of the networks that a port names. `on_agent`: whether the port has a port
+    /// on the agent.
+    pub(super) fn check(&self, names: &[String], on_agent: bool, path: &str, problems: &mut Problems) {
+        if on_agent && names.len() != 1 && self.several_container_networks {
+            problems.add(
+                path,
+                "networkNames must be a single item list when hostPort is specified and more than 1 container \
+                 network is defined",
+            );
+        }
+        for (at, name) in names.iter().enumerate() {
+            if !self.names.contains(name.as_str()) {
+                let text = format!("is not one of ({})", self.shown);
+                problems.add(format!("{path}/networkNames({at})"), text);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Service ports: a port of 0 gets a free number from a range and keeps it over updates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
 use super::App;
@@ -18,24 +18,40 @@ pub(crate) fn assign(
         return;
     }
     let previous = before.map(named).unwrap_or_default();
+    let mut by_name = HashMap::new();
+    for (name, port) in &previous {
+        if let Some(name) = name {
+            by_name.entry(name.as_str()).or_insert(*port);
+        }
+    }
     let mut taken: BTreeSet<u16> = app.service_ports().collect();
     let wanted = named(app);
+    let mut slots = slots(app);
+    let mut is_exhausted = false;
     for (index, (name, port)) in wanted.into_iter().enumerate() {
         if port != 0 {
             continue;
         }
-        let previous_port = previous
-            .iter()
-            .find(|(old, _)| name.is_some() && *old == name)
-            .or_else(|| previous.get(index))
-            .map(|(_, port)| *port)
+        let previous_port = name
+            .and_then(|name| by_name.get(name.as_str()))
+            .or_else(|| previous.get(index).map(|(_, port)| port))
+            .copied()
             .filter(|port| range.contains(port) && !taken.contains(port));
-        // The search is bounded, because this app may already have taken all free ports.
-        let mut search = std::iter::from_fn(&mut free).take(range.len());
-        let port = previous_port.or_else(|| search.find(|port| !taken.contains(port)));
-        if let Some(port) = port {
+        // The search is bounded, because this app may already have taken all free ports, and it is
+        // not repeated when it has found none.
+        let port = match previous_port {
+            None if is_exhausted => None,
+            None => {
+                let mut search = std::iter::from_fn(&mut free).take(range.len());
+                let found = search.find(|port| !taken.contains(port));
+                is_exhausted = found.is_none();
+                found
+            }
+            kept => kept,
+        };
+        if let (Some(port), Some(slot)) = (port, slots.get_mut(index)) {
             taken.insert(port);
-            set(app, index, port);
+            **slot = port;
         }
     }
 }
@@ -47,19 +63,18 @@ fn named(app: &App) -> Vec<(Option<String>, u16)> {
     defined.chain(mapped).zip(app.service_ports()).collect()
 }
 
-fn set(app: &mut App, index: usize, port: u16) {
+/// The place of the service port of each port.
+fn slots(app: &mut App) -> Vec<&mut u16> {
     let definitions = app.port_definitions.iter_mut().flatten();
     let mappings = app
         .container
         .iter_mut()
         .flat_map(|it| &mut it.port_mappings)
         .flatten();
-    let slots = definitions
+    definitions
         .map(|port| &mut port.port)
-        .chain(mappings.map(|mapping| &mut mapping.service_port));
-    if let Some(slot) = slots.into_iter().nth(index) {
-        *slot = port;
-    }
+        .chain(mappings.map(|mapping| &mut mapping.service_port))
+        .collect()
 }
 
 #[cfg(test)]

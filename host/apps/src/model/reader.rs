@@ -2,12 +2,14 @@
 //!
 //! The first text of each problem is the code that upstream's clients know
 //! (`error.expected.jsstring`, `error.min`); if there is an explanation, it follows. A member that
-//! is `null` counts as absent.
+//! is `null` counts as absent. The elements of a list or map that is too long ([`lengths`]) are not
+//! parsed.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::lengths;
 use transom_web::Problems;
 
 /// One JSON object and its path in the document.
@@ -179,7 +181,7 @@ impl<'a> Reader<'a> {
 
     /// An object whose values are texts.
     pub(super) fn texts(&mut self, key: &str) -> Option<BTreeMap<String, String>> {
-        let members = self.object(key)?;
+        let members = self.map(key)?;
         let mut texts = BTreeMap::new();
         for (name, value) in members {
             match value.as_str() {
@@ -192,7 +194,23 @@ impl<'a> Reader<'a> {
 
     pub(super) fn array(&mut self, key: &str) -> Option<&'a Vec<Value>> {
         let items = self.raw(key)?.as_array();
-        self.require_type(key, items, "error.expected.jsarray")
+        let items = self.require_type(key, items, "error.expected.jsarray")?;
+        self.bounded(key, items.len()).then_some(items)
+    }
+
+    /// An object whose members the client names.
+    pub(super) fn map(&mut self, key: &str) -> Option<&'a Map<String, Value>> {
+        let members = self.object(key)?;
+        self.bounded(key, members.len()).then_some(members)
+    }
+
+    fn bounded(&mut self, key: &str, length: usize) -> bool {
+        let problem = lengths::too_long(key, length);
+        if let Some(text) = &problem {
+            self.problem(key, "error.maxLength");
+            self.problem(key, text.as_str());
+        }
+        problem.is_none()
     }
 
     pub(super) fn object(&mut self, key: &str) -> Option<&'a Map<String, Value>> {

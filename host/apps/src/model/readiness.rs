@@ -99,14 +99,14 @@ pub(super) fn rules<'a>(
     ports: impl Iterator<Item = &'a str>,
     problems: &mut Problems,
 ) {
-    let ports: Vec<&str> = ports.collect();
+    let ports: BTreeSet<&str> = ports.collect();
     if checks.len() > 1 {
         let text = format!("got {} readiness checks, expected at most 1", checks.len());
         problems.add("/readinessChecks", text);
     }
     for (index, check) in checks.iter().enumerate() {
         let path = format!("/readinessChecks({index})");
-        if !ports.contains(&check.port_name.as_str()) {
+        if !ports.contains(check.port_name.as_str()) {
             problems.add(
                 format!("{path}/portName"),
                 format!("No port definition reference for portName {}", check.port_name),

@@ -88,7 +88,7 @@ pub(super) fn persistent_volume(volume: &PersistentVolume, path: &str, problems:
         let fields: Vec<&str> = constraint.iter().map(String::as_str).collect();
         let wrong = match fields.as_slice() {
             [] => "Missing field and operator".to_owned(),
-            ["path", "LIKE" | "UNLIKE", pattern] if regex_lite::Regex::new(pattern).is_ok() => continue,
+            ["path", "LIKE" | "UNLIKE", pattern] if is_pattern(pattern) => continue,
             ["path", "LIKE" | "UNLIKE", _] => "Invalid regular expression".to_owned(),
             ["path", "UNIQUE" | "CLUSTER" | "GROUP_BY" | "MAX_PER" | "IS", _] => {
                 "Operator must be one of LIKE, UNLIKE".to_owned()
@@ -98,6 +98,14 @@ pub(super) fn persistent_volume(volume: &PersistentVolume, path: &str, problems:
         };
         problems.add(format!("{path}/constraints({index})"), wrong);
     }
+}
+
+/// Whether a text is a regular expression. A short one may stand for a large automaton
+/// (`(a{1000}){1000}`), so its size is limited, too.
+fn is_pattern(text: &str) -> bool {
+    const MAX_BYTES: usize = 64 << 10;
+    let mut pattern = regex_lite::RegexBuilder::new(text);
+    pattern.size_limit(MAX_BYTES).build().is_ok()
 }
 
 fn dvdi_volume(volume: &DvdiVolume, path: &str, problems: &mut Problems) {

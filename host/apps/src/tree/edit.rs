@@ -340,6 +340,11 @@ impl<'a> Editor<'a> {
         }
     }
 
+    /// The number of apps and pods that the edit names.
+    pub(crate) fn len(&self) -> usize {
+        self.specs.len()
+    }
+
     /// The tree with the edits made so far.
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree

@@ -1,7 +1,7 @@
 //! Rules between definitions: apps, pods and groups must have different paths, and apps must not
 //! share exclusive external volumes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use transom_web::Problems;
 
@@ -47,22 +47,38 @@ pub(super) fn check_external_volumes<'a>(
     edited: impl Iterator<Item = &'a Spec>,
     path: impl Fn(&str) -> String,
 ) -> Problems {
+    const MAX_SHOWN: usize = 10;
     let mut problems = Problems::default();
-    for spec in edited {
+    let edited: Vec<(&Spec, &str)> = edited
+        .flat_map(|spec| exclusive_volumes(spec).map(move |name| (spec, name)))
+        .collect();
+    if edited.is_empty() {
+        return problems;
+    }
+    // The first apps that use each name: enough for the texts, even without the edited app.
+    let mut users: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+    for spec in tree.specs_below(&GroupId::root()) {
         for name in exclusive_volumes(spec) {
-            let others: Vec<&str> = tree
-                .specs_below(&GroupId::root())
-                .filter(|other| other.id() != spec.id() && exclusive_volumes(other).any(|it| it == name))
-                .map(|other| other.id().as_str())
-                .collect();
-            if !others.is_empty() {
-                let text = format!(
-                    "Volume name '{name}' in {} conflicts with volume(s) of same name in app(s): {}",
-                    spec.id(),
-                    others.join(", ")
-                );
-                problems.add(path(spec.id().as_str()), text);
+            let users = users.entry(name).or_default();
+            if users.len() <= MAX_SHOWN {
+                users.insert(spec.id().as_str());
             }
+        }
+    }
+    for (spec, name) in edited {
+        let id = spec.id().as_str();
+        let others = users
+            .get(name)
+            .into_iter()
+            .flatten()
+            .filter(|other| **other != id);
+        let others: Vec<&str> = others.copied().take(MAX_SHOWN).collect();
+        if !others.is_empty() {
+            let text = format!(
+                "Volume name '{name}' in {id} conflicts with volume(s) of same name in app(s): {}",
+                others.join(", ")
+            );
+            problems.add(path(id), text);
         }
     }
     problems

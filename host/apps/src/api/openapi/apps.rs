@@ -8,10 +8,11 @@ use crate::api::app::{AppInfo, AppList, AppSingle, AppsBelow, VersionList};
 use crate::api::change::DeploymentResult;
 use crate::api::task::{TaskList, TaskSingle};
 use crate::model::App;
+use crate::model::lengths::max_length;
 
 pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     let input = json!({"$ref": "#/components/schemas/AppInput"});
-    let inputs = json!({"type": "array", "items": input});
+    let inputs = json!({"type": "array", "maxItems": max_length("apps"), "items": input});
     let result = schemas.of::<DeploymentResult<'_>>();
     let deployed = |operation: Operation| {
         operation

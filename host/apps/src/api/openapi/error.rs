@@ -18,6 +18,9 @@ pub(super) struct Error {
     /// The error of a component as one word, such as `timed-out`.
     #[schemars(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// True if texts and lists were cut, because the error would have more than 64 KiB.
+    #[schemars(skip_serializing_if = "Option::is_none")]
+    truncated: Option<bool>,
 }
 
 /// More about an error.

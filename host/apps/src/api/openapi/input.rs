@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use crate::model::lengths;
+
 const REFERENCE: &str = "#/components/schemas/";
 
 /// The members that definitions in requests must have, by schema; schemas that are not listed
@@ -50,6 +52,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
             schema["required"] = json!(required);
         }
         add_request_forms(&name, &mut schema);
+        lengths::describe(&mut schema, &name);
         inputs.insert(name, schema);
     }
     // A schema that is the same in requests and responses is not repeated.
@@ -70,7 +73,12 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         redirect(&mut schema, &differing);
         schemas.insert(format!("{name}Input"), schema);
     }
-    schemas.insert("GroupInput".to_owned(), group());
+    let mut group = group();
+    lengths::describe(&mut group, "GroupInput");
+    schemas.insert("GroupInput".to_owned(), group);
+    if let Some(delete_tasks) = schemas.get_mut("DeleteTasks") {
+        lengths::describe(delete_tasks, "DeleteTasks");
+    }
 }
 
 /// Adds the names of a schema and of all schemas below it.

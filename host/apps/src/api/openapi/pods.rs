@@ -7,6 +7,7 @@ use super::schemas::Schemas;
 use crate::api::pod_status::PodStatus;
 use crate::api::pods::PodInstance;
 use crate::model::Pod;
+use crate::model::lengths::max_length;
 use crate::time::Moment;
 
 pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
@@ -101,7 +102,9 @@ fn add_instances(paths: &mut Paths, schemas: &mut Schemas) {
         [
             Operation::new("delete", "killInstancesOfPod", "Kills instances of a pod")
                 .with_parameters(&["wipe"])
-                .with_body(&json!({"type": "array", "items": {"type": "string"}}))
+                .with_body(
+                    &json!({"type": "array", "maxItems": max_length("ids"), "items": {"type": "string"}}),
+                )
                 .change()
                 .with_response(
                     200,

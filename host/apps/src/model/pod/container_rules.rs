@@ -1,11 +1,11 @@
 //! Rules of the containers of a pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Endpoint, Pod, PodCheck, PodContainer};
+use super::{Endpoint, Pod, PodCheck, PodContainer, PodVolume};
 use crate::config::Feature;
 use crate::model::container_rules::{linux_info, pull_config, references};
-use crate::model::network_rules::{network_names, repeats};
+use crate::model::network_rules::{NetworkNames, repeats};
 use crate::model::rules::{check_times, resource_limits};
 use crate::model::{EnvValue, NetworkMode, Settings};
 use transom_web::Problems;
@@ -19,10 +19,31 @@ const VARIABLE: &str = "^[a-zA-Z_][a-zA-Z0-9_]*$";
 /// Maximum length of the name of a variable.
 const MAX_VARIABLE: usize = 254;
 
+/// The parts of a pod that its containers refer to.
+pub(super) struct Shared<'a> {
+    networks: NetworkNames<'a>,
+    on_host_network: bool,
+    on_container_network: bool,
+    volumes: BTreeSet<&'a str>,
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn of(pod: &'a Pod) -> Self {
+        let has = |mode: NetworkMode| pod.networks.iter().any(|network| network.mode == mode);
+        Self {
+            networks: NetworkNames::of(&pod.networks),
+            on_host_network: has(NetworkMode::Host),
+            on_container_network: has(NetworkMode::Container),
+            volumes: pod.volumes.iter().map(PodVolume::name).collect(),
+        }
+    }
+}
+
 /// Adds the problems of one container of `pod`.
 pub(super) fn check(
     container: &PodContainer,
     pod: &Pod,
+    shared: &Shared<'_>,
     settings: &Settings,
     path: &str,
     problems: &mut Problems,
@@ -37,7 +58,7 @@ pub(super) fn check(
     resources(container, pod, settings, path, problems);
     for (index, endpoint) in container.endpoints.iter().enumerate() {
         let path = format!("{path}/endpoints({index})");
-        endpoint_rules(endpoint, pod, &path, problems);
+        endpoint_rules(endpoint, shared, &path, problems);
     }
     if let Some(config) = container.image.as_ref().and_then(|it| it.pull_config.as_ref()) {
         let path = format!("{path}/image/pullConfig");
@@ -49,7 +70,7 @@ pub(super) fn check(
     if let Some(check) = &container.check {
         pod_check(check, container, &format!("{path}/check"), problems);
     }
-    mounts(container, pod, path, problems);
+    mounts(container, shared, path, problems);
     if let Some(info) = &container.linux_info {
         linux_info(info, &format!("{path}/linuxInfo"), problems);
     }
@@ -73,17 +94,16 @@ fn resources(container: &PodContainer, pod: &Pod, settings: &Settings, path: &st
     }
 }
 
-fn endpoint_rules(endpoint: &Endpoint, pod: &Pod, path: &str, problems: &mut Problems) {
-    let on_agent = endpoint.host_port.is_some();
-    network_names(&endpoint.network_names, on_agent, &pod.networks, path, problems);
-    let has = |mode: NetworkMode| pod.networks.iter().any(|network| network.mode == mode);
-    if has(NetworkMode::Host) && endpoint.container_port.is_some() {
+fn endpoint_rules(endpoint: &Endpoint, shared: &Shared<'_>, path: &str, problems: &mut Problems) {
+    let (names, on_agent) = (&endpoint.network_names, endpoint.host_port.is_some());
+    shared.networks.check(names, on_agent, path, problems);
+    if shared.on_host_network && endpoint.container_port.is_some() {
         problems.add(
             format!("{path}/containerPort"),
             "is not allowed when using host-mode networking",
         );
     }
-    if has(NetworkMode::Container) && endpoint.container_port.is_none() {
+    if shared.on_container_network && endpoint.container_port.is_none() {
         problems.add(
             format!("{path}/containerPort"),
             "is required when using container-mode networking",
@@ -149,9 +169,9 @@ fn is_endpoint(name: &str, container: &PodContainer, path: String, problems: &mu
     }
 }
 
-fn mounts(container: &PodContainer, pod: &Pod, path: &str, problems: &mut Problems) {
+fn mounts(container: &PodContainer, shared: &Shared<'_>, path: &str, problems: &mut Problems) {
     for (index, mount) in container.volume_mounts.iter().enumerate() {
-        if pod.volume(&mount.name).is_none() {
+        if !shared.volumes.contains(mount.name.as_str()) {
             problems.add(
                 format!("{path}/volumeMounts({index})/name"),
                 "Referenced Volume in VolumeMount should exist",

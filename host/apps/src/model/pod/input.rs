@@ -15,6 +15,7 @@ use crate::model::input::{
 };
 use crate::model::limits_input::{read_env, read_executor_resources, read_secrets};
 use crate::model::network_input::{fill_defaults, read_network};
+use crate::model::network_rules::repeats;
 use crate::model::reader::{Reader, read_choice};
 use crate::model::volume_input::read_persistent;
 use crate::model::{
@@ -213,8 +214,7 @@ fn read_constraints(placement: &mut Reader<'_>) -> Vec<Constraint> {
         Some(Constraint(pair.into_iter().chain(value).collect()))
     });
     let constraints = constraints.unwrap_or_default();
-    let repeated = |(index, constraint): (usize, &Constraint)| constraints[..index].contains(constraint);
-    if constraints.iter().enumerate().any(repeated) {
+    if repeats(constraints.iter().map(|constraint| &constraint.0)) {
         placement.problem("constraints", "error.uniqueItems");
     }
     constraints

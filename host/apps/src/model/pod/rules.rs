@@ -1,6 +1,8 @@
 //! Rules between the fields of a pod. Pure: the attributes component validates constraints, and the
 //! tree of groups validates ids.
 
+use std::collections::BTreeSet;
+
 use super::container_rules;
 use super::{Pod, PodVolume};
 use crate::config::Feature;
@@ -22,9 +24,10 @@ pub(crate) fn check(pod: &Pod, settings: &Settings) -> Problems {
     container_rules::environment(&pod.environment, pod, settings, "/environment", &mut problems);
     networks(&pod.networks, &mut problems);
     volumes(pod, settings, &mut problems);
+    let shared = container_rules::Shared::of(pod);
     for (index, container) in pod.containers.iter().enumerate() {
         let path = format!("/containers({index})");
-        container_rules::check(container, pod, settings, &path, &mut problems);
+        container_rules::check(container, pod, &shared, settings, &path, &mut problems);
     }
     unique(pod, &mut problems);
     checks(pod, &mut problems);
@@ -47,10 +50,10 @@ fn volumes(pod: &Pod, settings: &Settings, problems: &mut Problems) {
         problems.add("/volumes", "volume names must be unique");
     }
     let mounts = pod.containers.iter().flat_map(|it| &it.volume_mounts);
-    let mounted: Vec<&str> = mounts.map(|mount| mount.name.as_str()).collect();
+    let mounted: BTreeSet<&str> = mounts.map(|mount| mount.name.as_str()).collect();
     for (index, volume) in pod.volumes.iter().enumerate() {
         let path = format!("/volumes({index})");
-        if !mounted.contains(&volume.name()) {
+        if !mounted.contains(volume.name()) {
             problems.add(&*path, "volume must be referenced by at least one container");
         }
         match volume {
