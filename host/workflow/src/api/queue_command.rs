@@ -1,16 +1,18 @@
 //! `POST /v0/queue_command`: queues a job.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 use transom_common::error_chain;
 use transom_common::trace::TraceContext;
 use transom_plugin_host::matcher::Constraint;
-use transom_web::{ApiError, Json, Problems};
+use transom_web::{ApiError, Document, Problems};
 
 use super::{Api, plain};
+use crate::config::Defaults;
 use crate::core::command::Command;
 use crate::launch;
 use crate::model::{self, Request};
@@ -19,14 +21,14 @@ use crate::model::{self, Request};
 const NO_COMMAND: &str = "Expecting command in queue_command call";
 
 /// Answers `Ok` when the job is stored.
-pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, ApiError> {
-    let Value::Object(body) = Json::<Value>::parse(&body)? else {
-        return Err(ApiError::invalid_json(&Problems::one("/", "expected an object")));
-    };
-    let Some(read) = model::read(&body, &api.0.config.defaults) else {
+pub(super) async fn post(State(api): State<Api>, body: Document) -> Result<Response, ApiError> {
+    let shared = Arc::clone(&api.0);
+    let read = body
+        .check(move |body| decode(body, &shared.config.defaults))
+        .await?;
+    let Some(request) = read else {
         return Ok((StatusCode::BAD_REQUEST, plain(NO_COMMAND)).into_response());
     };
-    let request = read.map_err(|problems| ApiError::invalid(&problems))?;
     for [read, ignored] in &request.ignored {
         tracing::info!(
             read,
@@ -44,6 +46,15 @@ pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response
     })
     .await?;
     Ok(plain("Ok"))
+}
+
+/// Parses a body; `None`: it has no command.
+fn decode(body: Value, defaults: &Defaults) -> Result<Option<Request>, ApiError> {
+    let Value::Object(body) = body else {
+        return Err(ApiError::invalid_json(&Problems::one("/", "expected an object")));
+    };
+    let read = model::read(&body, defaults).transpose();
+    read.map_err(|problems| ApiError::invalid(&problems))
 }
 
 /// Rejects invalid constraints, which no agent could satisfy. If the matcher is unavailable, they

@@ -6,6 +6,25 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use transom_web::Problems;
 
+/// The maximum lengths of lists and objects, far above what jobs use. `openapi.json` has them, too.
+const MAX_LENGTHS: [(&str, usize); 6] = [
+    ("attributes", 200),
+    ("command", 10_000),
+    ("environment", 5_000),
+    ("labels", 5_000),
+    ("ports", 64),
+    ("volumes", 1_000),
+];
+
+/// The maximum number of elements of a list or an object.
+pub(super) fn max_length(name: &str) -> usize {
+    let found = MAX_LENGTHS.iter().find(|(known, _)| *known == name);
+    let max = found.map_or(0, |(_, max)| *max);
+    #[cfg(test)]
+    let max = if tests::LIFTED.get() { usize::MAX } else { max };
+    max
+}
+
 /// The fields of a body, with those of `executor_config` as fallback.
 pub(super) struct Fields<'a> {
     body: &'a Map<String, Value>,
@@ -115,6 +134,9 @@ impl<'a> Fields<'a> {
                 .add(path, format!("is {}; expected an object of strings", kind(value)));
             return BTreeMap::new();
         };
+        if !self.bounded(names, &path, object.len()) {
+            return BTreeMap::new();
+        }
         let mut found = BTreeMap::new();
         for (name, value) in object {
             match scalar(value) {
@@ -131,6 +153,16 @@ impl<'a> Fields<'a> {
         found
     }
 
+    /// Whether a list or object is not too long; adds the problem if it is.
+    fn bounded(&mut self, names: &[&str], path: &str, length: usize) -> bool {
+        let max = names.first().map_or(0, |name| max_length(name));
+        if length > max {
+            let text = format!("has {length} elements; expected at most {max}");
+            self.problems.add(path, text);
+        }
+        length <= max
+    }
+
     /// A list, each element read with a rule.
     pub(super) fn list<T>(&mut self, names: &[&str], rule: impl Fn(&Value) -> Result<T, String>) -> Vec<T> {
         let Some((path, value)) = self.get(names) else {
@@ -141,6 +173,9 @@ impl<'a> Fields<'a> {
                 .add(path, format!("is {}; expected a list", kind(value)));
             return Vec::new();
         };
+        if !self.bounded(names, &path, items.len()) {
+            return Vec::new();
+        }
         let mut found = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             match rule(item) {
@@ -188,5 +223,15 @@ pub(super) fn kind(value: &Value) -> &'static str {
         Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Whether this thread has no maximum lengths, to measure the cost of the rules themselves.
+        pub(in crate::model) static LIFTED: Cell<bool> = const { Cell::new(false) };
     }
 }

@@ -13,8 +13,6 @@ use super::{Command, Containerizer, ExecutorConfig, JobPort, Key, Mount, Spec, m
 use crate::config::Defaults;
 use crate::ids::JobId;
 
-/// Maximum ports of a job.
-const MAX_PORTS: usize = 64;
 /// Maximum bytes of a request key, which is stored with its job.
 const MAX_REQUEST_KEY_BYTES: usize = 200;
 /// Maximum bytes of `executor_config`.
@@ -138,7 +136,7 @@ fn spec(fields: &mut Fields<'_>, executor_config: ExecutorConfig, defaults: &Def
         network_mode: fields.text(&["network_mode"]),
         user: fields.text(&["user"]),
         volumes: fields.list(&["volumes"], Mount::read),
-        ports: ports(fields),
+        ports: fields.list(&["ports"], JobPort::read),
         labels: fields.texts(&["labels"]),
         container_sock: container_sock(fields, defaults),
         priority: fields.integer(&["priority"]).unwrap_or(0),
@@ -217,17 +215,6 @@ fn containerizer(fields: &mut Fields<'_>) -> Containerizer {
     found.unwrap_or_default()
 }
 
-fn ports(fields: &mut Fields<'_>) -> Vec<JobPort> {
-    let ports = fields.list(&["ports"], JobPort::read);
-    if ports.len() > MAX_PORTS {
-        fields.problems.add(
-            "/ports",
-            format!("are {}; expected at most {MAX_PORTS}", ports.len()),
-        );
-    }
-    ports
-}
-
 fn container_sock(fields: &mut Fields<'_>, defaults: &Defaults) -> bool {
     let requested = fields.flag(&["container_sock", "docker_sock"]).unwrap_or(false);
     if requested && defaults.sock.is_none() {
@@ -262,3 +249,7 @@ fn key(value: &Value) -> Result<Key, String> {
 #[cfg(test)]
 #[path = "input_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "bounds_tests.rs"]
+mod bounds;
