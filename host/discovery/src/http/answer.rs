@@ -37,6 +37,9 @@ pub(super) fn busy(text: &str) -> Response {
     ([(header::RETRY_AFTER, "1")], answer).into_response()
 }
 
+/// The maximum bytes of the link in the body of a redirect.
+const MAX_LINK_BYTES: usize = 4096;
+
 pub(super) fn refused(refusal: &Refusal) -> Response {
     match refusal {
         Refusal::Malformed => plain(StatusCode::BAD_REQUEST, "400: Bad Request"),
@@ -51,7 +54,12 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
                 (header::CONTENT_TYPE, "text/html; charset=utf-8"),
                 (header::LOCATION, location.as_str()),
             ];
-            let body = format!("<a href=\"{escaped}\">Moved Permanently</a>.\n\n");
+            // Escaping makes a path of ampersands five times as long.
+            let body = if escaped.len() <= MAX_LINK_BYTES {
+                format!("<a href=\"{escaped}\">Moved Permanently</a>.\n\n")
+            } else {
+                "Moved Permanently.\n\n".to_owned()
+            };
             (StatusCode::MOVED_PERMANENTLY, headers, body).into_response()
         }
         Refusal::NotFound => plain(StatusCode::NOT_FOUND, "404: Page Not Found"),

@@ -210,6 +210,12 @@ struct Attempt {
 }
 
 async fn probe(State(explain): State<Explain>, body: Bytes) -> Result<Response, ApiError> {
+    // Far more than the id of a task has.
+    const MAX_BYTES: usize = 16 << 10;
+    if body.len() > MAX_BYTES {
+        let text = format!("The body has {} bytes; expected at most {MAX_BYTES}", body.len());
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text));
+    }
     let Attempt { task, check } = serde_json::from_slice(&body).map_err(|error| {
         ApiError::bad_request(format!(
             "invalid body, expected for example {{\"task\": \"web.instance-….1\", \"check\": 0}}: {}",
