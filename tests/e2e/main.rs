@@ -55,6 +55,7 @@ mod kubernetes_real;
 mod kubernetes_rolling;
 mod kubernetes_servers;
 mod kubernetes_standby;
+mod large_bodies;
 mod large_group;
 mod leadership;
 mod load_balancer;
