@@ -76,7 +76,7 @@ fn busy() -> ApiError {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
     use std::sync::mpsc;
     use std::thread;
@@ -145,7 +145,6 @@ mod tests {
     async fn panic_is_an_internal_error_and_frees_its_place() {
         let lanes = lanes();
         for _ in 0..=MAX_RUNNING {
-            #[expect(clippy::panic, reason = "the panic is what is tested")]
             let failed = lanes.run::<()>(1, || panic!("bad luck")).await.unwrap_err();
             assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
         }

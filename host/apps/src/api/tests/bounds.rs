@@ -170,7 +170,7 @@ fn lists() -> Vec<List> {
     ] {
         walk.root = root;
         assert!(schema.is_object(), "{root:?}");
-        walk.visit(&schema, &Vec::new(), &json!({}));
+        walk.visit(&schema, &[], &json!({}));
     }
     assert!(walk.lists.len() > 50, "{}", walk.lists.len());
     walk.lists
@@ -178,7 +178,7 @@ fn lists() -> Vec<List> {
 
 impl Walk {
     /// Follows a reference. A schema with a name is visited once.
-    fn visit(&mut self, schema: &Value, path: &Vec<Part>, others: &Value) {
+    fn visit(&mut self, schema: &Value, path: &[Part], others: &Value) {
         if let Some(name) = reference(schema) {
             if self.seen.insert(name.to_owned()) {
                 let schema = self.schemas[name].clone();
@@ -197,7 +197,7 @@ impl Walk {
             };
             let mut list = List {
                 root: self.root,
-                path: path.clone(),
+                path: path.to_vec(),
                 element: element.clone(),
                 is_map,
                 max: 0,
@@ -206,7 +206,7 @@ impl Walk {
             list.max =
                 max.unwrap_or_else(|| panic!("{:?}{} has no {keyword}", self.root, list.name())) as usize;
             self.lists.push(list);
-            let below = [path.as_slice(), &[Part::Element { is_map }]].concat();
+            let below = [path, &[Part::Element { is_map }]].concat();
             self.visit(element, &below, &json!({}));
         }
         // The members of one alternative would contradict those of the others.
@@ -223,7 +223,7 @@ impl Walk {
                 others: all.clone(),
                 name: name.clone(),
             };
-            self.visit(property, &[path.as_slice(), &[part]].concat(), &json!({}));
+            self.visit(property, &[path, &[part]].concat(), &json!({}));
         }
         for alternatives in ["oneOf", "anyOf", "allOf"] {
             for alternative in schema[alternatives].as_array().into_iter().flatten() {
