@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use oci_client::{
-    Client, Reference,
-    client::{ClientConfig, ClientProtocol},
-    secrets::RegistryAuth,
-};
+use oci_client::{Reference, secrets::RegistryAuth};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use transom_plugin_host::{Attestation, Config, PublicKey, Registries, Signatures, State};
@@ -50,10 +46,7 @@ fn attestation(key: &[u8], image: &str, predicate_type: &str, predicate: &Value)
 
 /// Attaches layers (media type and content) to an image, as cosign does.
 async fn attach(registry: &DockerRegistry, image: &str, kind: &str, layers: &[(&str, Vec<u8>)]) {
-    let client = Client::new(ClientConfig {
-        protocol: ClientProtocol::HttpsExcept(vec![registry.address.to_string()]),
-        ..ClientConfig::default()
-    });
+    let client = registry.client();
     let tag = format!(":{}.{kind}", image.replace(':', "-"));
     let name = registry.source(&tag).split_off("oci://".len());
     let reference = Reference::try_from(name).unwrap();

@@ -8,11 +8,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use oci_client::{
-    Client, Reference,
-    client::{ClientConfig, ClientProtocol},
-    secrets::RegistryAuth,
-};
+use oci_client::{Reference, secrets::RegistryAuth};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use transom_plugin_host::{Config, PublicKey, Registries, Signatures, State};
@@ -105,10 +101,7 @@ async fn trusting(registries: Registries, text: String) -> Site {
 
 /// Pushes bundles and their index, as cosign does if the registry has no referrers API.
 async fn attach(registry: &DockerRegistry, image: &str, bundles: &[Value]) {
-    let client = Client::new(ClientConfig {
-        protocol: ClientProtocol::HttpsExcept(vec![registry.address.to_string()]),
-        ..ClientConfig::default()
-    });
+    let client = registry.client();
     let at = |version: &str| Reference::try_from(registry.source(version).split_off("oci://".len())).unwrap();
     let tag = at(&format!(":{}", image.replace(':', "-")));
     client

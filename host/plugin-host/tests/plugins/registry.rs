@@ -9,6 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use oci_client::{
+    Client,
+    client::{ClientConfig, ClientProtocol},
+};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use transom_plugin_host::{Login, Registries};
@@ -58,6 +62,19 @@ impl DockerRegistry {
             }
         }
         panic!("docker-registry does not start");
+    }
+
+    /// A client of it. The proxy, from which all servers are excluded, replaces that of the
+    /// environment.
+    pub(crate) fn client(&self) -> Client {
+        let unused = Some("http://localhost".to_owned());
+        Client::new(ClientConfig {
+            protocol: ClientProtocol::HttpsExcept(vec![self.address.to_string()]),
+            no_proxy: Some("*,0.0.0.0/0,::/0".to_owned()),
+            http_proxy: unused.clone(),
+            https_proxy: unused,
+            ..ClientConfig::default()
+        })
     }
 
     /// Stops the registry. Its port then refuses connections.

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use oci_client::{Client, Reference, client::ClientConfig, client::ClientProtocol, secrets::RegistryAuth};
+use oci_client::{Reference, secrets::RegistryAuth};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -177,10 +177,7 @@ async fn moved_tag_swaps_the_version_without_a_failed_call() {
 
 /// Pushes an image after `change` has altered its manifest, as any client may do.
 async fn push_odd(registry: &DockerRegistry, tag: &str, change: impl FnOnce(&mut Value)) {
-    let client = Client::new(ClientConfig {
-        protocol: ClientProtocol::HttpsExcept(vec![registry.address.to_string()]),
-        ..ClientConfig::default()
-    });
+    let client = registry.client();
     let name = registry.source(&format!(":{tag}")).split_off("oci://".len());
     let reference = Reference::try_from(name).unwrap();
     client
