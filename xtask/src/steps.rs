@@ -34,10 +34,20 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// Cargo, in the workspace's root.
+/// Cargo, in the workspace's root. The variables that the outer cargo sets for xtask are removed:
+/// build scripts that read them would run again, with everything above them, after each `cargo test`
+/// without xtask.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    for (name, _) in env::vars_os() {
+        let of_package = name
+            .to_str()
+            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+        if of_package {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

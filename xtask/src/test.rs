@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -77,13 +77,13 @@ fn run_parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::
     let components = report.part(COMPONENTS, || components::step(None, Scope::All))?;
     let mut variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;
     variables.extend(kubernetes.map(|(name, folder)| (name, folder.into_os_string())));
-    report.part(TESTS, || run_tests(arguments, components, variables))
+    report.part(TESTS, || run_tests(arguments, &components, &variables))
 }
 
 fn run_tests(
     arguments: &[String],
-    components: PathBuf,
-    variables: Vec<(&'static str, OsString)>,
+    components: &Path,
+    variables: &[(&'static str, OsString)],
 ) -> anyhow::Result<()> {
     let toolchain = components::toolchain()?;
     // Outside of CI, the tests of containers are skipped if containers cannot run.
@@ -100,7 +100,7 @@ fn run_tests(
             .args(SELECTION)
             .args(["--features", FEATURES, "--no-fail-fast"])
             .args(selection)
-            .env("TRANSOM_COMPONENTS", &components)
+            .env("TRANSOM_COMPONENTS", components)
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .envs(containers)
             // In one variable, because cargo would apply the original variables to the tests, too.

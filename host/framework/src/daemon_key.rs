@@ -61,7 +61,8 @@ mod tests {
         // The first two start at the same time.
         let shared = || daemon_key(Some(Arc::clone(&store)));
         let (one, other) = tokio::join!(shared(), shared());
-        (one.unwrap(), other.unwrap());
+        one.unwrap();
+        other.unwrap();
         let first = stored().await.unwrap();
         shared().await.unwrap();
         assert_eq!(stored().await.unwrap(), first);

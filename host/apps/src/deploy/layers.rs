@@ -252,9 +252,11 @@ mod tests {
             .collect()
     }
 
+    type Dependencies<'a> = &'a [(&'a str, &'a [&'a str])];
+
     #[test]
     fn layers_are_those_of_all_single_dependencies() {
-        let apps: &[(&str, &[&str])] = &[
+        let apps: Dependencies<'_> = &[
             ("/g/a", &["/h"]),
             ("/g/b", &["/h/x", "/none"]),
             ("/g/k/c", &["/g/a"]),
@@ -262,7 +264,7 @@ mod tests {
             ("/h/y", &["/h/x"]),
             ("/z", &["/g"]),
         ];
-        let cases: &[(&[(&str, &[&str])], bool)] = &[
+        let cases: &[(Dependencies<'_>, bool)] = &[
             (&[], true),
             (&[("/g", &["/h", "/none"])], true),
             (&[("/g/k", &["/h", "/g/a"])], true),

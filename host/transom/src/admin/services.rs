@@ -167,12 +167,12 @@ mod tests {
             };
             port.policy()
         };
-        let routes = |with| Routes {
+        let service = |with| Routes {
             router: router.clone(),
             rules,
             policy: policy(with),
         };
-        BTreeMap::from([("apps", routes(false)), ("locked", routes(true))])
+        BTreeMap::from([("apps", service(false)), ("locked", service(true))])
     }
 
     fn caller(user: Option<&str>, read_only: bool) -> Caller {

@@ -302,6 +302,8 @@ mod tests {
 
     #[test]
     fn statement_is_accepted_from_a_daemon_that_proves_it() {
+        use Authority::{Credentials, Network, Nothing};
+
         let (key, other) = (DaemonKey::new(&[1; 32]), DaemonKey::new(&[2; 32]));
         let authorization = user("full").authorization();
         let (loopback, remote) = ("127.0.0.1", "192.0.2.1");
@@ -311,7 +313,6 @@ mod tests {
             read_only,
             authority,
         };
-        use Authority::{Credentials, Network, Nothing};
         let full = caller("203.0.113.7", Some("ann"), false, Credentials);
         let stated = [
             full.clone(),

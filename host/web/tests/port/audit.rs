@@ -319,22 +319,16 @@ async fn every_field_of_an_event_is_cut() {
         Router::new().fallback(any(started)),
         rules(),
     );
-    let long = "x".repeat(60_000);
-    for (field, method, path, user_header) in [
-        ("method", long.as_str(), "/".to_owned(), None),
-        ("path", "PUT", format!("/{long}"), None),
-        ("query", "PUT", format!("/?{long}"), None),
-        ("deployment", "PUT", format!("/?{long}"), None),
-        ("user", "PUT", "/".to_owned(), Some(long.as_str())),
+    let oversized = "x".repeat(60_000);
+    for (field, method, path) in [
+        ("method", oversized.as_str(), "/".to_owned()),
+        ("path", "PUT", format!("/{oversized}")),
+        ("query", "PUT", format!("/?{oversized}")),
+        ("deployment", "PUT", format!("/?{oversized}")),
     ] {
-        let mut request = port
+        let request = port
             .ask(method, &path)
             .header(header::AUTHORIZATION, user("full").authorization());
-        if let Some(user) = user_header {
-            request = request
-                .header("x-transom-client", "203.0.113.7")
-                .header("x-transom-user", user);
-        }
         assert_eq!(request.send().await.unwrap().status().as_u16(), 200, "{field}");
         let events = log.audited();
         let [event] = events.as_slice() else {

@@ -80,12 +80,13 @@ async fn paths_that_leave_the_folder_and_folders_are_not_found() {
         // Sent as raw text, because an HTTP client would resolve the dots first.
         let answer = port.send_line(&format!("GET {path} HTTP/1.1")).await;
         let is_invalid = path.contains("..") || path.contains('%');
-        let (status, text) = match is_invalid {
-            true => (
+        let (status, text) = if is_invalid {
+            (
                 "HTTP/1.1 400",
                 r#"{"message":"the path of this request contains "#,
-            ),
-            false => ("HTTP/1.1 404", r#"{"message":"Not found: /"#),
+            )
+        } else {
+            ("HTTP/1.1 404", r#"{"message":"Not found: /"#)
         };
         assert!(answer.starts_with(status), "{path}: {answer}");
         assert!(answer.contains(text), "{path}: {answer}");

@@ -103,9 +103,9 @@ async fn unread_answers_of_one_user_leave_memory_for_others() {
     let (full, reader) = (user("full"), user("reader"));
     let mut held = Vec::new();
     let rejected = loop {
-        let (head, stream) = unread(&port, &reader).await;
-        if head != "HTTP/1.1 200" {
-            break head;
+        let (status, stream) = unread(&port, &reader).await;
+        if status != "HTTP/1.1 200" {
+            break status;
         }
         held.push(stream);
         assert!(held.len() <= 8, "the read-only user holds more than half");

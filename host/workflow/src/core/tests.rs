@@ -9,7 +9,7 @@ use transom_cluster::v1::TaskState;
 use crate::Config;
 use crate::testing::Site;
 
-fn job(id: &str) -> serde_json::Value {
+fn job(id: &str) -> Value {
     json!({"airflow_task_id": id, "command": ["true"]})
 }
 

@@ -279,8 +279,10 @@ impl Walk {
                     let is_id = name == "id";
                     if is_id && schema["properties"].get("scaleBy").is_some() {
                         object.insert(name.clone(), json!(format!("g{number}")));
-                    } else if is_id && schema["properties"].get("constraints").is_some()
-                        || is_id && schema["properties"].get("containers").is_some()
+                    } else if is_id
+                        && ["constraints", "containers"]
+                            .iter()
+                            .any(|it| schema["properties"].get(it).is_some())
                     {
                         object.insert(name.clone(), json!(format!("/g0/a{number}")));
                     } else if full || required.contains(name.as_str()) {
@@ -324,7 +326,7 @@ fn cost_of_each_list_is_linear_and_its_answer_is_bounded() {
     };
     for list in lists() {
         let sample = |number: usize, full: bool| samples.sample(&list.element, number, full);
-        let variants: [(&str, usize, &dyn Fn(usize) -> Value); 6] = [
+        let variants: [(&str, usize, Element<'_>); 6] = [
             ("wrong types", 1_000, &|_| json!(true)),
             ("empty objects", 1_000, &|_| json!({})),
             ("long texts", 200, &|_| json!("\u{1}".repeat(200))),
@@ -369,11 +371,14 @@ fn each_list_has_the_described_maximum_length() {
     }
 }
 
+/// An element or a document by its number.
+type Element<'a> = &'a dyn Fn(usize) -> Value;
+
 #[test]
 fn cost_of_lists_that_refer_to_each_other_is_linear() {
     LIFTED.set(true);
     let list = |count: usize, of: &dyn Fn(usize) -> Value| -> Value { (0..count).map(of).collect() };
-    let cases: [(&str, Root, usize, &dyn Fn(usize) -> Value); 8] = [
+    let cases: [(&str, Root, usize, Element<'_>); 8] = [
         ("networks and ports that name them", Root::App, 150, &|n| {
             json!({
                 "id": "/a", "cmd": "sleep 1",

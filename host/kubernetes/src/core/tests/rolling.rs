@@ -40,7 +40,7 @@ fn kept(site: &Site, before: &[String]) -> usize {
 
 #[tokio::test]
 async fn a_change_that_breaks_agents_affects_only_one_and_can_be_reverted() {
-    let (site, before) = changed(true).await;
+    let (site, before) = Box::pin(changed(true)).await;
     site.wait_until("the reason of the halt", |view| {
         let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
         reasons.any(|reason| reason.contains("waits until") && reason.ends_with(" is not ready"))
@@ -65,7 +65,7 @@ async fn a_change_that_breaks_agents_affects_only_one_and_can_be_reverted() {
 
 #[tokio::test]
 async fn a_halted_change_resumes_when_the_node_is_ready() {
-    let (site, before) = changed(true).await;
+    let (site, before) = Box::pin(changed(true)).await;
     site.wait_until("the halt", |view| {
         view.waiting
             .iter()

@@ -134,6 +134,18 @@ fn load_names_mistakes_with_their_key() {
             "[admin]\nallowed_origins = [\"null\"]\n",
             "\"null\" is not an origin",
         ),
+    ] {
+        let error = read(text).expect_err(text);
+        assert!(
+            error.contains(expected),
+            "{text:?} gave {error:?}, expected {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn attributes_that_match_no_agent_are_rejected() {
+    for (text, expected) in [
         (
             "[workflow]\ncluster_attributes = [\"a:b\", \"airflow\"]\n",
             "`workflow.cluster_attributes` has \"airflow\"",
@@ -144,10 +156,7 @@ fn load_names_mistakes_with_their_key() {
         ),
     ] {
         let error = read(text).expect_err(text);
-        assert!(
-            error.contains(expected),
-            "{text:?} gave {error:?}, expected {expected:?}"
-        );
+        assert!(error.contains(expected), "{text:?} gave {error:?}");
     }
 }
 
