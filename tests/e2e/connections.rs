@@ -30,7 +30,7 @@ fn start() -> Daemon {
     let dir = tempfile::tempdir().expect("a directory");
     copy_components(&dir.path().join("plugins"));
     let configuration = format!(
-        "[cluster]\nmaster = \"127.0.0.1:1\"\n[store]\nserver = \"file:{}\"\n[plugins]\ndir = \"plugins\"\n\
+        "[log]\nformat = \"json\"\n[cluster]\nmaster = \"127.0.0.1:1\"\n[store]\nserver = \"file:{}\"\n[plugins]\ndir = \"plugins\"\n\
          [apps]\nport = 0\napi_username = \"full\"\napi_password = \"secret\"\ntrusted_networks = []\n\
          [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_listener = \"127.0.0.1\"\nhttp_port = 0\n\
          [admin]\nport = 0\n",
