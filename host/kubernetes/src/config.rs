@@ -188,10 +188,11 @@ pub struct DatastoreConfig {
     /// `DS_MYSQL_PASSWORD`: a variable of the datastore and of the servers; `None`: a random password,
     /// which is generated once and stored.
     pub password: Option<Secret>,
-    /// `DS_ETCD_TLS`: a new kvstore accepts only clients and members with a certificate of its own
-    /// authority. A kvstore keeps the kind with which it was created. No effect on `command`.
+    /// `DS_ETCD_TLS` or `DS_MYSQL_TLS`, by `engine`: a new datastore has certificates of its own authority;
+    /// a kvstore accepts only clients with one, a SQL server only connections with TLS. A datastore keeps
+    /// the kind with which it was created. No effect on `command`, `ssl` and `endpoint`.
     pub tls: bool,
-    /// `DS_MYSQL_SSL`: servers verify the SQL server's certificate.
+    /// `DS_MYSQL_SSL`: the SQL server has the operator's certificate, which servers verify.
     pub ssl: bool,
     /// `VOLUME_DS`: the volume with its data. The volumes of further members of a kvstore have this
     /// name with the member's number appended.

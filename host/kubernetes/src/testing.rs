@@ -116,7 +116,7 @@ pub(crate) fn secrets() -> Arc<Secrets> {
     Arc::new(Secrets {
         token: "tok".into(),
         password: "stored".into(),
-        kvstore: None,
+        tls: None,
     })
 }
 

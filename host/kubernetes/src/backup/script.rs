@@ -34,6 +34,8 @@ pub(crate) struct Sql<'a> {
     pub(crate) port: u16,
     pub(crate) user: &'a str,
     pub(crate) database: &'a str,
+    /// Whether the certificate of its authority is in `$tls`.
+    pub(crate) tls: bool,
 }
 
 /// The beginning of the command of a one-off task: the functions that write its result.
@@ -81,12 +83,16 @@ fn sql_client_functions(sql: &Sql<'_>) -> String {
         port,
         user,
         database,
+        tls,
     } = sql;
+    // With this option the clients of both MariaDB and MySQL require TLS and a certificate of the
+    // authority, which signs no other servers. Their options for the check of names differ.
+    let authority = if *tls { " --ssl-ca=\"$tls/ca.pem\"" } else { "" };
     let (host, user, database) = (quoted(host), quoted(user), quoted(database));
     format!(
         "dump=$(command -v mariadb-dump || command -v mysqldump) || fail there is no mariadb-dump and no mysqldump\n\
          client=$(command -v mariadb || command -v mysql) || fail there is no mariadb and no mysql\n\
-         sql() {{ program=$1; shift; \"$program\" --no-defaults --protocol=tcp --host={host} --port={port} --user={user} \"$@\"; }}\n\
+         sql() {{ program=$1; shift; \"$program\" --no-defaults --protocol=tcp --host={host} --port={port} --user={user}{authority} \"$@\"; }}\n\
          until sql \"$client\" -e 'SELECT 1' >log 2>&1; do\n  tries=$((tries + 1))\n  \
          [ $tries -lt {MAX_CONNECT_ATTEMPTS} ] || fail \"$client\"\n  sleep 1\ndone\n\
          save() {{ sql \"$dump\" --single-transaction --routines --add-drop-database --databases {database}; }}\n"

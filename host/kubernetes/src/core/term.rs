@@ -66,7 +66,7 @@ impl TermDependencies {
         let token_of_nodes = token_of_nodes.unwrap_or_else(|| stored.token.clone());
         let secrets = Secrets::new(token_of_nodes, &stored.datastore, &self.config, Timestamp::now())?;
         let mut service = self.clone();
-        if let Some(tls) = &secrets.kvstore {
+        if let Some(tls) = &secrets.tls {
             service.kvstore = self.kvstore.with_tls(tls)?;
         }
         let parts = Dependencies {

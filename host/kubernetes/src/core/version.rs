@@ -95,7 +95,7 @@ pub(super) fn of(
             orchestrator.agent_tcp_port,
         ]),
     };
-    let own = match &secrets.kvstore {
+    let own = match &secrets.tls {
         Some(tls) if kind != Kind::Agent => json!([own, tls.authority.certificate]),
         _ => own,
     };

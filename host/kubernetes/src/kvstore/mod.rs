@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use transom_cluster::TaskId;
 use transom_common::HostPort;
 
-use crate::secrets::KvstoreTls;
+use crate::secrets::DatastoreTls;
 use crate::{Error, Result};
 
 pub(crate) use record::{KvstoreRecord, Voter};
@@ -86,7 +86,7 @@ pub(crate) trait Kvstore: Debug + Send + Sync {
     async fn remove(&self, address: &HostPort, id: u64) -> Result<(), KvstoreError>;
 
     /// The API of a kvstore with these certificates.
-    fn with_tls(&self, tls: &KvstoreTls) -> Result<Arc<dyn Kvstore>>;
+    fn with_tls(&self, tls: &DatastoreTls) -> Result<Arc<dyn Kvstore>>;
 }
 
 /// Queries the status of all members concurrently, and the list of members from the first one that
@@ -267,7 +267,7 @@ impl Kvstore for EtcdGateway {
         }
     }
 
-    fn with_tls(&self, tls: &KvstoreTls) -> Result<Arc<dyn Kvstore>> {
+    fn with_tls(&self, tls: &DatastoreTls) -> Result<Arc<dyn Kvstore>> {
         let authority = Certificate::from_pem(tls.authority.certificate.as_bytes());
         let identity = format!("{}{}", tls.client.certificate, tls.client.key.reveal());
         let client = authority.and_then(|authority| {

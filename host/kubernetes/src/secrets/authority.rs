@@ -1,6 +1,7 @@
-//! The certificate authority of a kvstore, and the certificates that it signs.
+//! The certificate authority of a datastore, and the certificates that it signs.
 //!
-//! Members accept only clients and members with a certificate of this authority. The authority does not
+//! Members of a kvstore accept only clients and members with a certificate of this authority; clients of a
+//! SQL server accept only a server with one. The authority does not
 //! expire; its certificates are valid for ten years, and every start of a task has new ones.
 
 use jiff::Timestamp;
@@ -51,7 +52,7 @@ impl Authority {
         Ok(params)
     }
 
-    /// The certificate of a member that is reached at these names and addresses. A member is also a
+    /// The certificate of a member or SQL server that is reached at these names and addresses. A member is also a
     /// client of other members and of itself.
     pub(crate) fn member(&self, names: Vec<String>, now: Timestamp) -> Result<Signed, rcgen::Error> {
         let usages = [

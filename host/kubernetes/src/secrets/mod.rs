@@ -27,14 +27,14 @@ pub(crate) struct Secrets {
     pub(crate) token: Secret,
     /// The password of a SQL datastore.
     pub(crate) password: Secret,
-    /// The certificates of a kvstore; `None`: it has no TLS, or there is no kvstore that the framework
-    /// starts itself.
-    pub(crate) kvstore: Option<KvstoreTls>,
+    /// The certificates of the datastore; `None`: the framework does not start it itself, or it has no TLS
+    /// or that of the operator's certificates.
+    pub(crate) tls: Option<DatastoreTls>,
 }
 
-/// The certificates of a kvstore.
+/// The certificates of a datastore.
 #[derive(Clone, Debug)]
-pub(crate) struct KvstoreTls {
+pub(crate) struct DatastoreTls {
     pub(crate) authority: Authority,
     /// The certificate of its clients: servers, one-off tasks and the daemon.
     pub(crate) client: Signed,
@@ -49,12 +49,13 @@ impl Secrets {
         config: &Config,
         now: Timestamp,
     ) -> Result<Self> {
-        let authority = match &datastore.kvstore {
-            Some(KvstoreSecurity::Tls(authority)) if starts_kvstore(config) => Some(authority),
+        let security = protected(config).and_then(|engine| datastore.security(engine));
+        let authority = match security {
+            Some(Security::Tls(authority)) => Some(authority),
             _ => None,
         };
-        let kvstore = authority.map(|authority| {
-            Ok(KvstoreTls {
+        let tls = authority.map(|authority| {
+            Ok(DatastoreTls {
                 authority: authority.clone(),
                 client: authority.client(now)?,
                 since: now,
@@ -63,13 +64,13 @@ impl Secrets {
         Ok(Self {
             token,
             password: datastore.password.clone(),
-            kvstore: kvstore.transpose().map_err(Error::Certificates)?,
+            tls: tls.transpose().map_err(Error::Certificates)?,
         })
     }
 
     /// The scheme of the kvstore's URLs.
     pub(crate) fn kvstore_scheme(&self) -> &'static str {
-        if self.kvstore.is_some() { "https" } else { "http" }
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     pub(crate) fn credentials(&self, config: &Config) -> Credentials {
@@ -79,9 +80,9 @@ impl Secrets {
             engine: EngineName::from(engine).as_str(),
             username: sql.then(|| config.datastore.username.clone()),
             password: sql.then(|| self.password.clone()),
-            authority: self.kvstore.as_ref().map(|tls| tls.authority.certificate.clone()),
-            certificate: self.kvstore.as_ref().map(|tls| tls.client.certificate.clone()),
-            key: self.kvstore.as_ref().map(|tls| tls.client.key.clone()),
+            authority: self.tls.as_ref().map(|tls| tls.authority.certificate.clone()),
+            certificate: self.tls.as_ref().map(|tls| tls.client.certificate.clone()),
+            key: self.tls.as_ref().map(|tls| tls.client.key.clone()),
         }
     }
 }
@@ -108,34 +109,56 @@ pub(crate) struct DatastoreRecord {
     pub(crate) password: Secret,
     /// `None`: no kvstore was started yet.
     #[serde(default)]
-    kvstore: Option<KvstoreSecurity>,
+    kvstore: Option<Security>,
+    /// `None`: no SQL server that the framework protects was started yet. Records without this field are
+    /// from daemons that started SQL servers without TLS.
+    #[serde(default = "plaintext")]
+    sql: Option<Security>,
 }
 
-/// How the members of a kvstore are protected. All members of a cluster are of one kind.
+#[expect(clippy::unnecessary_wraps, reason = "serde asks for the type of the field")]
+fn plaintext() -> Option<Security> {
+    Some(Security::Plaintext)
+}
+
+/// How a datastore is protected. All members of a kvstore are of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum KvstoreSecurity {
+enum Security {
     Plaintext,
     Tls(Authority),
 }
 
-/// Whether the datastore is a kvstore whose command is the framework's.
-fn starts_kvstore(config: &Config) -> bool {
-    config.datastore.engine == Engine::Kvstore && !config.datastore.is_command(&config.containers)
+/// The engine of a datastore whose protection is the framework's; `None`: that of the operator's command,
+/// certificates or server.
+fn protected(config: &Config) -> Option<Engine> {
+    let datastore = &config.datastore;
+    let own = match datastore.engine {
+        Engine::Kvstore => !datastore.is_command(&config.containers),
+        Engine::Sql => config.containers.enabled && !datastore.ssl && datastore.endpoint.is_none(),
+    };
+    own.then_some(datastore.engine)
 }
 
 impl DatastoreRecord {
     /// The record with what the present configuration needs. `existing`: the framework was started by a
     /// daemon that had no such records, or imported, so a SQL datastore has the former default password,
-    /// and a kvstore has no TLS.
+    /// and the datastore has no TLS.
     pub(crate) fn complete(stored: Option<Self>, config: &Config, existing: bool) -> Result<Self> {
         let existing = existing && stored.is_none();
         let mut record = stored.unwrap_or_else(|| Self::first(config, existing));
-        if record.kvstore.is_none() && starts_kvstore(config) {
-            record.kvstore = Some(if existing || !config.datastore.tls {
-                KvstoreSecurity::Plaintext
+        let Some(engine) = protected(config) else {
+            return Ok(record);
+        };
+        let security = match engine {
+            Engine::Kvstore => &mut record.kvstore,
+            Engine::Sql => &mut record.sql,
+        };
+        if security.is_none() {
+            *security = Some(if existing || !config.datastore.tls {
+                Security::Plaintext
             } else {
-                KvstoreSecurity::Tls(Authority::generate().map_err(Error::Certificates)?)
+                Security::Tls(Authority::generate().map_err(Error::Certificates)?)
             });
         }
         Ok(record)
@@ -153,6 +176,14 @@ impl DatastoreRecord {
         Self {
             password: password.unwrap_or_else(default),
             kvstore: None,
+            sql: None,
+        }
+    }
+
+    fn security(&self, engine: Engine) -> Option<&Security> {
+        match engine {
+            Engine::Kvstore => self.kvstore.as_ref(),
+            Engine::Sql => self.sql.as_ref(),
         }
     }
 
@@ -167,20 +198,31 @@ impl DatastoreRecord {
         let password = config.datastore.password.clone();
         self.differs_from(config).then_some(Self {
             password: password?,
-            kvstore: self.kvstore.clone(),
+            ..self.clone()
         })
     }
 
     /// Logs what an operator should change.
     pub(crate) fn warn(&self, config: &Config) {
         let (framework, datastore) = (&config.name, &config.datastore);
-        match &self.kvstore {
-            _ if !starts_kvstore(config) => {}
-            Some(KvstoreSecurity::Tls(_)) if !datastore.tls => tracing::warn!(
+        let engine = protected(config);
+        let security = engine.and_then(|engine| self.security(engine));
+        match security.zip(engine) {
+            Some((Security::Tls(_), Engine::Kvstore)) if !datastore.tls => tracing::warn!(
                 framework,
                 "`ds_etcd_tls` (DS_ETCD_TLS) is ignored: the kvstore was created with TLS and keeps it"
             ),
-            Some(KvstoreSecurity::Plaintext) => tracing::warn!(
+            Some((Security::Tls(_), Engine::Sql)) if !datastore.tls => tracing::warn!(
+                framework,
+                "`ds_mysql_tls` (DS_MYSQL_TLS) is ignored: the SQL datastore was created with TLS and keeps it"
+            ),
+            Some((Security::Plaintext, Engine::Sql)) if config.kinds.datastore.count > 0 => tracing::warn!(
+                framework,
+                "the connections of servers to the SQL datastore are not encrypted: whoever can read the network \
+                 between agents can read the whole cluster's data. docs/framework.md, \"Datastore credentials and \
+                 TLS\", describes how to move to a datastore with TLS"
+            ),
+            Some((Security::Plaintext, Engine::Kvstore)) => tracing::warn!(
                 framework,
                 "the kvstore has neither TLS nor authentication: whoever reaches its host ports can read and change \
                  the whole cluster. docs/framework.md, \"Datastore credentials and TLS\", describes how to move to a \

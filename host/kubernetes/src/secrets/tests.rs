@@ -49,15 +49,70 @@ fn kvstore_keeps_the_kind_with_which_it_was_created() {
             let kept = DatastoreRecord::complete(Some(record.clone()), &config, true).unwrap();
             assert_eq!(kept, record);
             let made = secrets(&kept, &config);
-            assert_eq!(made.kvstore.is_some(), expected, "{tls} {existing} {later}");
+            assert_eq!(made.tls.is_some(), expected, "{tls} {existing} {later}");
             assert_eq!(made.kvstore_scheme(), if expected { "https" } else { "http" });
         }
     }
     // A SQL datastore that becomes a kvstore.
     let sql = DatastoreRecord::complete(None, &configured(None), true).unwrap();
     let now = DatastoreRecord::complete(Some(sql), &kvstore(true), true).unwrap();
-    assert!(secrets(&now, &kvstore(true)).kvstore.is_some());
-    assert!(secrets(&now, &configured(None)).kvstore.is_none());
+    assert!(secrets(&now, &kvstore(true)).tls.is_some());
+    assert!(secrets(&now, &configured(None)).tls.is_none());
+}
+
+#[test]
+fn sql_datastore_has_tls_unless_it_existed_before_or_the_operator_protects_it() {
+    let sql = |tls: bool, change: fn(&mut Config)| {
+        config_with(|config| {
+            config.datastore.tls = tls;
+            change(config);
+        })
+    };
+    let protected = |record: &DatastoreRecord, config: &Config| {
+        let secrets = Secrets::new("token".into(), record, config, Timestamp::UNIX_EPOCH);
+        secrets.unwrap().tls.is_some()
+    };
+    let (on, off) = (sql(true, |_| {}), sql(false, |_| {}));
+    for (config, existing, expected) in [(&on, false, true), (&off, false, false), (&on, true, false)] {
+        let record = DatastoreRecord::complete(None, config, existing).unwrap();
+        for later in [&on, &off] {
+            let kept = DatastoreRecord::complete(Some(record.clone()), later, true).unwrap();
+            assert_eq!(kept, record);
+            assert_eq!(protected(&kept, later), expected, "{existing}");
+        }
+    }
+    let operators: [fn(&mut Config); 3] = [
+        |config| config.datastore.ssl = true,
+        |config| config.datastore.endpoint = Some("mysql://h".into()),
+        |config| {
+            config.containers.enabled = false;
+            config.datastore.command = Some("exec mariadbd".to_owned());
+        },
+    ];
+    for change in operators {
+        let config = sql(true, change);
+        let record = DatastoreRecord::complete(None, &config, false).unwrap();
+        assert!(record.sql.is_none() && !protected(&record, &config));
+        let record = DatastoreRecord::complete(Some(record), &on, true).unwrap();
+        assert!(protected(&record, &on), "it is new then");
+        assert!(!protected(&record, &config), "the operator's protection wins");
+    }
+}
+
+#[test]
+fn record_of_a_daemon_without_tls_for_sql_keeps_its_datastore_as_it_is() {
+    let config = config_with(|config| config.datastore.tls = true);
+    for stored in [r#"{"password": "p"}"#, r#"{"password": "p", "kvstore": null}"#] {
+        let stored: DatastoreRecord = serde_json::from_str(stored).unwrap();
+        let kept = DatastoreRecord::complete(Some(stored.clone()), &config, true).unwrap();
+        assert_eq!((kept.sql.as_ref(), &kept), (Some(&Security::Plaintext), &stored));
+    }
+    let new = DatastoreRecord::complete(None, &config, false).unwrap();
+    let shown = Secrets::new("token".into(), &new, &config, Timestamp::UNIX_EPOCH).unwrap();
+    let shown = serde_json::to_value(shown.credentials(&config)).unwrap();
+    for field in ["username", "password", "authority", "certificate", "key"] {
+        assert!(shown[field].is_string(), "{field}");
+    }
 }
 
 #[test]

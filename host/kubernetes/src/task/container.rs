@@ -6,7 +6,7 @@ use transom_launch::{
     Container, ContainerNetwork, Containerizer, Image, Network, Program, Volume, VolumeSource,
 };
 
-use super::{Metadata, ports};
+use super::{Metadata, ports, tls};
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
 use crate::secrets::Secrets;
@@ -89,6 +89,7 @@ pub(super) fn datastore_program(config: &Config, secrets: &Secrets) -> Program {
                 option("key", "server-key"),
             ])
         }
+        Engine::Sql if secrets.tls.is_some() => Program::Shell(tls::sql_server()),
         Engine::Sql => Program::EntryPoint(Vec::new()),
         Engine::Kvstore => Program::Shell(format!(
             "/usr/local/bin/etcd --listen-client-urls {}://0.0.0.0:{} --election-timeout '50000' \

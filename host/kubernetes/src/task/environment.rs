@@ -77,7 +77,7 @@ pub(super) fn secret_variables(
     if kind == Kind::Datastore {
         if datastore.engine == Engine::Sql {
             variables.set("MYSQL_ROOT_PASSWORD", secrets.password.reveal());
-        } else if secrets.kvstore.is_some() {
+        } else if secrets.tls.is_some() {
             variables.set(
                 "ETCD_ADVERTISE_CLIENT_URLS",
                 advertised_url(config, secrets.kvstore_scheme()),

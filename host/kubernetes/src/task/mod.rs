@@ -167,16 +167,21 @@ impl Launch {
         })
     }
 
-    /// Where the task has its certificates; `None`: it has none.
+    /// Where the task has its certificates; `None`: it has none, or it is a SQL server, whose command
+    /// makes a directory.
     fn tls_directory(&self) -> Option<String> {
         let Metadata { kind, number, .. } = self.metadata;
-        let inside = self.config.datastore.endpoint.is_none();
-        let needed = kind == Kind::Datastore || (kind == Kind::Server && inside);
-        (needed && self.secrets.kvstore.is_some()).then(|| tls::directory(&self.config, kind, number))
+        let datastore = &self.config.datastore;
+        let needed = match kind {
+            Kind::Datastore => datastore.engine == Engine::Kvstore,
+            Kind::Server => datastore.endpoint.is_none(),
+            Kind::Agent => false,
+        };
+        (needed && self.secrets.tls.is_some()).then(|| tls::directory(&self.config, kind, number))
     }
 
-    /// The program of a datastore, preceded by its preparation and the writing of its certificates. Only
-    /// a kvstore, whose program is a shell command, has them.
+    /// The program of a datastore, preceded by its preparation and the writing of its certificates if it
+    /// is a kvstore.
     fn prepared(&self, program: Program) -> Program {
         let Program::Shell(line) = program else {
             return program;
@@ -190,24 +195,26 @@ impl Launch {
 
     /// The variables for the certificates.
     fn tls_variables(&self, placement: &Placement) -> Result<Vec<(&'static str, String)>, rcgen::Error> {
-        let Some((directory, tls)) = self.tls_directory().zip(self.secrets.kvstore.as_ref()) else {
+        let Some(tls) = &self.secrets.tls else {
             return Ok(Vec::new());
         };
-        if self.metadata.kind == Kind::Server {
-            let mut variables = tls::client_variables(tls);
-            variables.extend(tls::server_variables(&directory));
-            return Ok(variables);
+        let directory = self.tls_directory();
+        if self.metadata.kind != Kind::Datastore {
+            let of_server = directory.map(|directory| {
+                let files = tls::server_variables(&directory);
+                [tls::client_variables(tls), files].concat()
+            });
+            return Ok(of_server.unwrap_or_default());
         }
         let own = container::hostname(&self.config, Kind::Datastore, self.metadata.number);
         let names = [&own, "localhost", "127.0.0.1", &placement.agent.hostname];
         let names = names.into_iter().map(str::to_owned).collect();
         let member = tls.authority.member(names, tls.since)?;
-        Ok(tls::member_variables(
-            tls,
-            &member,
-            &directory,
-            self.member.is_some(),
-        ))
+        let peers = self.member.is_some();
+        Ok(match directory {
+            Some(directory) => tls::member_variables(tls, &member, &directory, peers),
+            None => tls::sql_variables(tls, &member),
+        })
     }
 
     fn environment(&self, placement: &Placement) -> Result<Environment, rcgen::Error> {

@@ -83,6 +83,7 @@ impl OneOffTask {
             port: first.port,
             user: &datastore.username,
             database: environment::DATABASE,
+            tls: self.secrets.tls.is_some(),
         };
         let line = match (&self.work, datastore.engine) {
             (Work::Dump, Engine::Kvstore) => {
@@ -96,7 +97,7 @@ impl OneOffTask {
                 script::check_kvstore(folder, &url(&first), seconds)
             }
         };
-        if self.secrets.kvstore.is_some() {
+        if self.secrets.tls.is_some() {
             tls::write_temporary() + &line
         } else {
             line
@@ -109,7 +110,7 @@ impl OneOffTask {
         if datastore.engine == Engine::Sql {
             variables.push(("MYSQL_PWD".to_owned(), self.secrets.password.reveal().to_owned()));
         }
-        if let Some(tls) = &self.secrets.kvstore {
+        if let Some(tls) = &self.secrets.tls {
             let client = tls::client_variables(tls).into_iter();
             variables.extend(client.map(|(name, value)| (name.to_owned(), value)));
         }

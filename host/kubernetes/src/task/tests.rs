@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::{config_with, placement, secrets};
 
+mod sql;
+
 /// The task's message as JSON.
 fn info(config: &Arc<Config>, kind: Kind, number: u32, host_ports: &[u16]) -> Value {
     let launch = launch(config, kind, number);
@@ -131,9 +133,9 @@ fn kvstore_runs_etcd_and_checks_it_after_a_minute() {
     assert_eq!(info["health_check"]["command"]["value"], line);
 }
 
-fn tls_secrets() -> Arc<Secrets> {
+fn tls_secrets(engine: Engine) -> Arc<Secrets> {
     let config = config_with(|config| {
-        config.datastore.engine = Engine::Kvstore;
+        config.datastore.engine = engine;
         config.datastore.tls = true;
     });
     let record = crate::secrets::DatastoreRecord::complete(None, &config, false).unwrap();
@@ -147,7 +149,7 @@ fn kvstore_with_tls_has_its_keys_in_no_command_and_its_servers_have_the_certific
         config.datastore.engine = Engine::Kvstore;
         config.datastore.port = 2379;
     });
-    let secrets = tls_secrets();
+    let secrets = tls_secrets(Engine::Kvstore);
     let member = MemberStart {
         start: crate::plan::Start::New,
         others: vec![transom_common::HostPort::new("h1", 2)],
@@ -214,7 +216,7 @@ fn kvstore_with_tls_has_its_keys_in_no_command_and_its_servers_have_the_certific
     );
 }
 
-/// The member's process, which ends with its handle.
+/// The process of a datastore, which ends with its handle.
 struct Member(std::process::Child);
 
 impl Drop for Member {
@@ -237,7 +239,7 @@ async fn real_member_accepts_only_clients_with_a_certificate() {
     });
     let ports = [0, 0].map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).unwrap());
     let ports = ports.map(|listener| listener.local_addr().unwrap().port());
-    let secrets = tls_secrets();
+    let secrets = tls_secrets(Engine::Kvstore);
     let launch = Launch {
         secrets: Arc::clone(&secrets),
         member: Some(MemberStart {
@@ -261,7 +263,7 @@ async fn real_member_accepts_only_clients_with_a_certificate() {
 
     let address = transom_common::HostPort::new("127.0.0.1", ports[0]);
     let plain = EtcdGateway::new().unwrap();
-    let client = plain.with_tls(secrets.kvstore.as_ref().unwrap()).unwrap();
+    let client = plain.with_tls(secrets.tls.as_ref().unwrap()).unwrap();
     transom_testkit::eventually("the member to lead", || async {
         let status = client
             .status(&address)
@@ -274,7 +276,9 @@ async fn real_member_accepts_only_clients_with_a_certificate() {
         }
     })
     .await;
-    let foreign = plain.with_tls(tls_secrets().kvstore.as_ref().unwrap()).unwrap();
+    let foreign = plain
+        .with_tls(tls_secrets(Engine::Kvstore).tls.as_ref().unwrap())
+        .unwrap();
     assert!(plain.status(&address).await.is_err(), "without TLS");
     assert!(
         foreign.status(&address).await.is_err(),

@@ -1,4 +1,4 @@
-//! How tasks receive the certificates of a kvstore: in their environment, from which the beginning of
+//! How tasks receive the certificates of a datastore: in their environment, from which the beginning of
 //! their command writes them into a private directory and then removes them. The sandbox is no place
 //! for them, because agents serve its files.
 
@@ -9,7 +9,7 @@ use super::container;
 use crate::backup::script::quoted;
 use crate::config::Config;
 use crate::kind::Kind;
-use crate::secrets::{KvstoreTls, Signed};
+use crate::secrets::{DatastoreTls, Signed};
 
 /// The files: the variable of each, its name, and what it contains.
 const AUTHORITY: (&str, &str) = ("TRANSOM_TLS_AUTHORITY", "ca.pem");
@@ -35,7 +35,7 @@ unset TRANSOM_TLS_AUTHORITY TRANSOM_TLS_CLIENT TRANSOM_TLS_CLIENT_KEY TRANSOM_TL
 "#;
 
 /// The variables of a client with its certificate.
-pub(super) fn client_variables(tls: &KvstoreTls) -> Vec<(&'static str, String)> {
+pub(super) fn client_variables(tls: &DatastoreTls) -> Vec<(&'static str, String)> {
     let Signed { certificate, key } = &tls.client;
     vec![
         (AUTHORITY.0, STANDARD.encode(tls.authority.certificate.as_str())),
@@ -47,7 +47,7 @@ pub(super) fn client_variables(tls: &KvstoreTls) -> Vec<(&'static str, String)> 
 /// The variables of a member with its certificate, and with that of a client for `etcdctl`. They name
 /// the files in `directory`.
 pub(super) fn member_variables(
-    tls: &KvstoreTls,
+    tls: &DatastoreTls,
     member: &Signed,
     directory: &str,
     peers: bool,
@@ -82,6 +82,27 @@ pub(super) fn member_variables(
     variables
 }
 
+/// The variables of a SQL server with its certificate.
+pub(super) fn sql_variables(tls: &DatastoreTls, own: &Signed) -> Vec<(&'static str, String)> {
+    vec![
+        (AUTHORITY.0, STANDARD.encode(tls.authority.certificate.as_str())),
+        (MEMBER.0, STANDARD.encode(&own.certificate)),
+        (MEMBER_KEY.0, STANDARD.encode(own.key.reveal())),
+    ]
+}
+
+/// The command of a SQL server with its certificate. The image's entry point creates the data only in an
+/// empty directory, so the files are in one of their own. It gives the rights of root up to become the
+/// user `mysql`, and adds the name of the server to options.
+pub(super) fn sql_server() -> String {
+    format!(
+        "tls=$(mktemp -d) || exit 1{WRITE}\
+         if [ \"$(id -u)\" = 0 ]; then chown -R mysql \"$tls\" || exit 1; fi\n\
+         exec docker-entrypoint.sh --ssl-ca=\"$tls/ca.pem\" --ssl-cert=\"$tls/member.pem\" \
+         --ssl-key=\"$tls/member-key.pem\" --require-secure-transport=ON"
+    )
+}
+
 /// The variables with which a server finds the files of its certificate.
 pub(super) fn server_variables(directory: &str) -> Vec<(&'static str, String)> {
     let path = |(_, file): (&str, &str)| format!("{directory}/{file}");
@@ -111,7 +132,7 @@ pub(super) fn write_to(directory: &str) -> String {
     )
 }
 
-/// The beginning of the command of a one-off task, whose files exist as long as it runs.
+/// The beginning of the command of a one-off task, whose files exist in `$tls` as long as it runs.
 pub(super) fn write_temporary() -> String {
     format!(
         "tls=$(mktemp -d) || exit 1\ntrap 'rm -rf \"$tls\"' EXIT\ntrap 'exit 1' HUP INT TERM{WRITE}\

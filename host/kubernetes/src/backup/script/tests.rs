@@ -78,6 +78,7 @@ const SQL: Sql<'_> = Sql {
     port: 3306,
     user: "root",
     database: "k3s",
+    tls: false,
 };
 
 /// A client of a fake server whose data are the file `data`. Loading `bad` destroys them and fails.

@@ -12,7 +12,7 @@ use transom_scheduler::SchedulerApi;
 
 use super::site::{FakeDependencies, World};
 use crate::kvstore::{EtcdMember, Kvstore, KvstoreError, MemberStatus};
-use crate::secrets::KvstoreTls;
+use crate::secrets::DatastoreTls;
 
 /// The name of a member that was started without a name.
 const SINGLE: &str = "default";
@@ -201,7 +201,7 @@ impl Kvstore for FakeDependencies {
         Ok(())
     }
 
-    fn with_tls(&self, _tls: &KvstoreTls) -> crate::Result<Arc<dyn Kvstore>> {
+    fn with_tls(&self, _tls: &DatastoreTls) -> crate::Result<Arc<dyn Kvstore>> {
         Ok(Arc::new(Self(Arc::clone(&self.0))))
     }
 }

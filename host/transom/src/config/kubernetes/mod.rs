@@ -252,8 +252,11 @@ pub(crate) struct Kubernetes {
     /// changed here alone once the datastore has been started.
     #[schemars(with = "Option<schema::Secret>")]
     pub(crate) ds_mysql_password: Option<Secret>,
-    /// Servers verify the certificate of the SQL server.
+    /// The SQL server uses the operator's certificates in its volume, and servers verify them.
     pub(crate) ds_mysql_ssl: bool,
+    /// A new SQL server in a container accepts only connections with TLS and has a certificate of its own
+    /// authority, which servers verify. An existing one keeps its kind. No effect if `ds_mysql_ssl` is set.
+    pub(crate) ds_mysql_tls: bool,
     /// The shell command that runs in place of the datastore's image if tasks run without containers,
     /// with the variables `PORT0` and `DATA_DIR`. Not set: a kvstore runs the agents' `etcd` and
     /// `etcdctl`.
@@ -469,6 +472,7 @@ impl Default for Kubernetes {
             ds_mysql_username: "root".into(),
             ds_mysql_password: None,
             ds_mysql_ssl: false,
+            ds_mysql_tls: true,
             ds_command: None,
             ds_endpoint: None,
             image_sql: "docker.io/mariadb:10.8.3".into(),

@@ -60,7 +60,7 @@ const fn variable(
 }
 
 #[rustfmt::skip]
-const VARIABLES: [Variable; 82] = [
+const VARIABLES: [Variable; 83] = [
     variable("FRAMEWORK_USER", "", "framework_user", VariableForm::Text),
     variable("FRAMEWORK_NAME", "", "framework_name", VariableForm::Text),
     variable("FRAMEWORK_ROLE", "", "role", VariableForm::Text),
@@ -138,6 +138,7 @@ const VARIABLES: [Variable; 82] = [
     variable("DS_SQL_USERNAME", "DS_MYSQL_USERNAME", "ds_mysql_username", VariableForm::Text),
     variable("DS_SQL_PASSWORD", "DS_MYSQL_PASSWORD", "ds_mysql_password", VariableForm::Secret),
     variable("DS_SQL_SSL", "DS_MYSQL_SSL", "ds_mysql_ssl", VariableForm::Boolean),
+    variable("DS_SQL_TLS", "DS_MYSQL_TLS", "ds_mysql_tls", VariableForm::Boolean),
     variable("IMAGE_SQL", "IMAGE_MYSQL", "image_sql", VariableForm::Text),
     variable("IMAGE_KVSTORE", "IMAGE_ETCD", "image_kvstore", VariableForm::Text),
     variable("VOLUME_DS", "", "volume_ds", VariableForm::Text),

@@ -339,7 +339,10 @@ fn datastore(section: &config::Kubernetes) -> service::DatastoreConfig {
         peer_port: section.ds_peer_port,
         username: section.ds_mysql_username.clone(),
         password: section.ds_mysql_password.clone(),
-        tls: section.ds_etcd_tls,
+        tls: match engine {
+            service::Engine::Kvstore => section.ds_etcd_tls,
+            service::Engine::Sql => section.ds_mysql_tls,
+        },
         ssl: section.ds_mysql_ssl,
         volume: section.volume_ds.clone(),
         command: section.ds_command.clone(),
