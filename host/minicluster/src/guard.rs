@@ -6,10 +6,7 @@
 //! meaning are rejected before anything else reads them. Clients other than browsers notice the
 //! host name only.
 
-use crate::{
-    config::Config,
-    http::{Refusal, refusal},
-};
+use crate::config::Config;
 use http::{Request, StatusCode};
 use std::net::SocketAddr;
 use transom_web::{Access, ForeignSite, check_target};
@@ -24,12 +21,13 @@ pub(crate) fn access(config: &Config) -> Access {
         .fold(access, Access::named)
 }
 
-/// Checks a request that arrived at `local`; the error is the response to send.
+/// Checks a request that arrived at `local`; the error is the status and the text of
+/// the response.
 pub(crate) fn check<B>(
     access: &Access,
     request: &Request<B>,
     local: Option<SocketAddr>,
-) -> Result<(), Refusal> {
+) -> Result<(), (StatusCode, String)> {
     let (status, why) = if let Err(error) = check_target(request.uri()) {
         (StatusCode::BAD_REQUEST, error.to_string())
     } else {
@@ -39,7 +37,7 @@ pub(crate) fn check<B>(
         }
     };
     tracing::warn!(status = status.as_u16(), reason = why, "request rejected");
-    Err(refusal(status, why))
+    Err((status, why))
 }
 
 fn describe(foreign: &ForeignSite) -> (StatusCode, String) {

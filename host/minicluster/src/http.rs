@@ -114,8 +114,8 @@ where
             if !request.uri().path().starts_with("/minicluster/") {
                 shared.wait_for_port(&port).await?;
             }
-            if let Err(refusal) = guard::check(&shared.access, &request, local) {
-                return Ok(refusal.into_response());
+            if let Err((status, why)) = guard::check(&shared.access, &request, local) {
+                return Ok(refusal(status, why).into_response());
             }
             Ok::<_, ConnectionCut>(handler(shared, request).await)
         }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use transom_common::error_chain;
 
 use crate::Problems;
-use crate::problems::shortened;
+use crate::text::shortened;
 
 /// The maximum bytes of the answer to a request that is rejected: a client's text is not returned
 /// many times over.

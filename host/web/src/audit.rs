@@ -13,11 +13,10 @@ use http::{Method, Uri};
 
 use crate::access::Caller;
 use crate::forward::Forwarded;
+use crate::text::truncated;
 
 /// The target of audit events.
 const TARGET: &str = "transom::audit";
-/// Characters of each text of a client in the log; the rest is cut.
-pub(crate) const MAX_CHARS: usize = 1024;
 const MASK: &str = "********";
 /// Parts of the names of parameters whose values are secret.
 const SECRET_NAMES: [&str; 7] = [
@@ -98,13 +97,6 @@ impl Drop for Audit {
     }
 }
 
-/// The beginning of a client's text, at most 1,024 characters: one request must not fill the log.
-pub fn truncated(text: &str) -> &str {
-    text.char_indices()
-        .nth(MAX_CHARS)
-        .map_or(text, |(at, _)| &text[..at])
-}
-
 /// Masks the values of a query's parameters that may be secret: those with a suspicious name, and
 /// URLs with credentials.
 fn masked(query: &str) -> String {
@@ -171,6 +163,5 @@ mod tests {
         ] {
             assert_eq!(masked(query), expected, "{query}");
         }
-        assert_eq!(truncated(&"ä".repeat(5000)), "ä".repeat(MAX_CHARS));
     }
 }

@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 
 use crate::ApiError;
-use crate::audit::truncated;
+use crate::text::truncated;
 
 /// Adds JSON answers for unknown routes (404) and methods (405, with `Allow`), and a log line per
 /// request at `debug`.

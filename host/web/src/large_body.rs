@@ -25,12 +25,12 @@ const MAX_WAITING_KIB: u32 = 64 << 10;
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// Shared by all ports, because they share the processors.
-static LANES: Lanes = Lanes {
+static SLOTS: Slots = Slots {
     running: Semaphore::const_new(MAX_RUNNING),
     waiting_kib: Semaphore::const_new(MAX_WAITING_KIB as usize),
 };
 
-struct Lanes {
+struct Slots {
     running: Semaphore,
     waiting_kib: Semaphore,
 }
@@ -43,10 +43,10 @@ pub(crate) async fn work_on<T: Send + 'static>(
     if bytes <= MAX_INLINE_BYTES {
         return work();
     }
-    LANES.run(bytes, work).await
+    SLOTS.run(bytes, work).await
 }
 
-impl Lanes {
+impl Slots {
     async fn run<T: Send + 'static>(
         &'static self,
         bytes: usize,
@@ -94,8 +94,8 @@ mod tests {
         assert!(timeout(Duration::from_mins(1), waiting).await.is_ok(), "{what}");
     }
 
-    fn lanes() -> &'static Lanes {
-        Box::leak(Box::new(Lanes {
+    fn slots() -> &'static Slots {
+        Box::leak(Box::new(Slots {
             running: Semaphore::new(MAX_RUNNING),
             waiting_kib: Semaphore::new(MAX_WAITING_KIB as usize),
         }))
@@ -112,40 +112,40 @@ mod tests {
 
     #[tokio::test]
     async fn further_large_bodies_wait_and_are_rejected_beyond_the_limit() {
-        let lanes = lanes();
+        let slots = slots();
         let half = (MAX_WAITING_KIB as usize / 4) << 10;
         let mut ends = Vec::new();
         let mut all = Vec::new();
         for _ in 0..4 {
             let (end, ended) = mpsc::channel::<()>();
             ends.push(end);
-            all.push(tokio::spawn(lanes.run(half, move || Ok(ended.recv().is_err()))));
+            all.push(tokio::spawn(slots.run(half, move || Ok(ended.recv().is_err()))));
         }
-        let taken = || lanes.waiting_kib.available_permits() == 0 && lanes.running.available_permits() == 0;
+        let taken = || slots.waiting_kib.available_permits() == 0 && slots.running.available_permits() == 0;
         until("two bodies are worked on and two wait", taken).await;
-        let rejected = lanes.run(1, || Ok(())).await.unwrap_err();
+        let rejected = slots.run(1, || Ok(())).await.unwrap_err();
         assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
         // A client that disconnects while it waits makes room; one whose work has begun does not.
         all.remove(3).abort();
-        let free_share = || lanes.waiting_kib.available_permits() == MAX_WAITING_KIB as usize / 4;
+        let free_share = || slots.waiting_kib.available_permits() == MAX_WAITING_KIB as usize / 4;
         until("its share is free", free_share).await;
         all.remove(0).abort();
         tokio::task::yield_now().await;
-        assert_eq!(lanes.running.available_permits(), 0);
+        assert_eq!(slots.running.available_permits(), 0);
         drop(ends);
         // Those that were not aborted end with their results.
         for one in all {
             assert!(one.await.unwrap().unwrap());
         }
-        let all_free = || lanes.running.available_permits() == MAX_RUNNING;
+        let all_free = || slots.running.available_permits() == MAX_RUNNING;
         until("everything is free", all_free).await;
     }
 
     #[tokio::test]
     async fn panic_is_an_internal_error_and_frees_its_place() {
-        let lanes = lanes();
+        let slots = slots();
         for _ in 0..=MAX_RUNNING {
-            let failed = lanes.run::<()>(1, || panic!("bad luck")).await.unwrap_err();
+            let failed = slots.run::<()>(1, || panic!("bad luck")).await.unwrap_err();
             assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
         }
     }

@@ -59,6 +59,7 @@ mod request_trace;
 mod serve;
 mod shares;
 mod target;
+mod text;
 mod throttle;
 
 pub use access::{
@@ -67,7 +68,6 @@ pub use access::{
 };
 pub use answers::budgeted;
 pub use api_error::ApiError;
-pub use audit::truncated;
 pub use certificate::{Certificate, TlsPem};
 pub use connections::{ConnectionSlot, Connections};
 pub use fallbacks::with_fallbacks;
@@ -85,6 +85,7 @@ pub use request_metrics::RequestMetrics;
 pub use serve::{Disconnect, Limits, body_limited, serve};
 pub use shares::{Owner, Share, Shares};
 pub use target::{InvalidTarget, check_target};
+pub use text::truncated;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -12,6 +12,8 @@ use std::collections::HashMap;
 
 use serde::{Serialize, Serializer};
 
+use crate::text::shortened;
+
 /// The maximum number of problems that are kept.
 pub const MAX_PROBLEMS: usize = 100;
 /// The maximum bytes of one message.
@@ -165,16 +167,6 @@ fn grouped(number: usize) -> String {
             text.push(',');
         }
         text.push(digit);
-    }
-    text
-}
-
-/// A text of at most `max` bytes; the end of a longer one is replaced by `…`.
-pub(crate) fn shortened(mut text: String, max: usize) -> String {
-    const CUT: char = '…';
-    if text.len() > max {
-        text.truncate(text.floor_char_boundary(max - CUT.len_utf8()));
-        text.push(CUT);
     }
     text
 }

@@ -10,7 +10,7 @@ use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use transom_common::trace;
 
-use crate::audit::truncated;
+use crate::text::truncated;
 
 /// The headers that carry the client's trace context.
 const HEADERS: [HeaderName; 2] = [

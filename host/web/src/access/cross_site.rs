@@ -46,8 +46,8 @@ use http_body::Body as _;
 
 use super::policy::AccessRules;
 use crate::ApiError;
-use crate::audit::truncated;
 use crate::serve::LocalAddr;
+use crate::text::truncated;
 pub use name::{AllowedHost, Origin};
 use name::{Authority, Host};
 

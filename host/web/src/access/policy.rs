@@ -32,7 +32,8 @@ use super::authentication::{Authentication, peer};
 use super::caller::{Authority, Caller, Vouched, accept_statement};
 use super::guessing::Guesses;
 use super::networks::is_within;
-use crate::audit::{Audit, truncated};
+use crate::audit::Audit;
+use crate::text::truncated;
 use crate::{ApiError, Credentials, Owner, Presented};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom\"");

@@ -5,7 +5,7 @@ use axum::routing::any;
 use tower::ServiceExt;
 
 use super::*;
-use crate::audit::MAX_CHARS;
+use crate::text::MAX_CHARS;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
