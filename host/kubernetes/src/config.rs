@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 use transom_web::{AllowedHost, BoundPort, LoopbackTrust, PortConfig};
 
@@ -215,12 +216,23 @@ impl DatastoreConfig {
 }
 
 /// The kind of the datastore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Engine {
     /// A SQL server (`MariaDB`); at most one.
     Sql,
     /// A kvstore (etcd): an odd number of members.
     Kvstore,
+}
+
+impl Engine {
+    /// The name in documents.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Sql => "sql",
+            Self::Kvstore => "kvstore",
+        }
+    }
 }
 
 /// The script that the containers of servers and agents run first.

@@ -157,39 +157,13 @@ pub(crate) struct Manifest {
     pub(crate) name: String,
     /// The name of the framework.
     pub(crate) framework: String,
-    pub(crate) engine: EngineName,
+    pub(crate) engine: Engine,
     /// The configured version of Kubernetes.
     pub(crate) version: String,
     pub(crate) created: Timestamp,
     /// Bytes of the data.
     pub(crate) size: u64,
     pub(crate) sha256: String,
-}
-
-/// The name of an [`Engine`] in manifests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum EngineName {
-    Sql,
-    Kvstore,
-}
-
-impl From<Engine> for EngineName {
-    fn from(engine: Engine) -> Self {
-        match engine {
-            Engine::Sql => Self::Sql,
-            Engine::Kvstore => Self::Kvstore,
-        }
-    }
-}
-
-impl EngineName {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Sql => "sql",
-            Self::Kvstore => "kvstore",
-        }
-    }
 }
 
 impl Operation {

@@ -74,7 +74,7 @@ impl Reception {
         let manifest = Manifest {
             name: self.operation.backup.clone(),
             framework: self.config.name.clone(),
-            engine: self.config.datastore.engine.into(),
+            engine: self.config.datastore.engine,
             version: self.config.orchestrator.version.clone(),
             created: Timestamp::now(),
             size,

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 use transom_common::Secret;
 
-use crate::backup::EngineName;
 use crate::config::{Config, Engine};
 use crate::{Error, Result};
 
@@ -77,7 +76,7 @@ impl Secrets {
         let engine = config.datastore.engine;
         let sql = engine == Engine::Sql;
         Credentials {
-            engine: EngineName::from(engine).as_str(),
+            engine: engine.as_str(),
             username: sql.then(|| config.datastore.username.clone()),
             password: sql.then(|| self.password.clone()),
             authority: self.tls.as_ref().map(|tls| tls.authority.certificate.clone()),

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use super::site::{Answer, Site, running};
 use crate::backup::delivery::Entry;
 use crate::backup::directory::Directory;
-use crate::backup::{EngineName, Manifest, Operation, OperationKind, Outcome, Phase};
+use crate::backup::{Manifest, Operation, OperationKind, Outcome, Phase};
+use crate::config::Engine;
 use crate::core::command::Refusal;
 
 const BACKUPS: &str = "/api/fw/v0/datastore/backups";
@@ -24,7 +25,7 @@ fn site(folder: &Path) -> (Site, Directory) {
     let manifest = Manifest {
         name: "fw-1".to_owned(),
         framework: "fw".to_owned(),
-        engine: EngineName::Sql,
+        engine: Engine::Sql,
         version: "v1.31.5".to_owned(),
         created: Timestamp::from_second(0).unwrap(),
         size: 4,

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use jiff::Timestamp;
 
 use super::*;
-use crate::backup::EngineName;
+use crate::config::Engine;
 
 fn manifest(name: &str, second: i64, data: &[u8]) -> Manifest {
     Manifest {
         name: name.to_owned(),
         framework: "fw".to_owned(),
-        engine: EngineName::Kvstore,
+        engine: Engine::Kvstore,
         version: "v1".to_owned(),
         created: Timestamp::from_second(second).unwrap(),
         size: data.len() as u64,

@@ -39,7 +39,7 @@ impl Core {
     /// Begins the restore of a verified backup.
     pub(in crate::core) async fn restore(&mut self, manifest: Manifest) -> Result<(), Refusal> {
         self.check_may_begin(OperationKind::Restore)?;
-        let engine = self.config.datastore.engine.into();
+        let engine = self.config.datastore.engine;
         if manifest.engine != engine {
             return Err(Refusal::OtherEngine {
                 backup: manifest.engine.as_str(),
