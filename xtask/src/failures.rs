@@ -1,60 +1,27 @@
 //! Failed tests, whose output is printed again at the end of a run, where it is found.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Instant;
+use std::process::{Command, ExitStatus, Stdio};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::Context;
 
 /// The maximum number of lines of each failed test that are printed again: the reason and the
 /// backtrace, which come before the logs of the programs that the test started.
 const MAX_LINES: usize = 60;
 
-/// Runs these commands, each a named group of tests, at the same time, and prints how long each
-/// took. On a terminal the output of a single command is not collected, so that it keeps its
-/// colours.
-///
-/// # Errors
-/// The names of the groups that failed, with the output of their failed tests.
-pub(crate) fn run(commands: Vec<(&'static str, Command)>) -> anyhow::Result<()> {
-    let is_single = commands.len() == 1;
-    let outcomes: Vec<anyhow::Result<()>> = thread::scope(|scope| {
-        let spawn = |(name, command)| scope.spawn(move || run_group(name, command, is_single));
-        let running: Vec<_> = commands.into_iter().map(spawn).collect();
-        let joined = running.into_iter().map(thread::ScopedJoinHandle::join);
-        joined
-            .map(|outcome| outcome.unwrap_or_else(|_| Err(anyhow!("a thread panicked"))))
-            .collect()
-    });
-    let failed = outcomes.into_iter().filter_map(Result::err);
-    let failed: Vec<String> = failed.map(|error| format!("{error:#}")).collect();
-    ensure!(failed.is_empty(), "{}", failed.join("\n\n"));
-    Ok(())
-}
-
-fn run_group(name: &str, mut command: Command, is_single: bool) -> anyhow::Result<()> {
-    let begun = Instant::now();
-    let (status, failed) = if is_single && std::io::stdout().is_terminal() {
-        (command.status().context("cannot run cargo")?, Vec::new())
-    } else {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot run cargo")?;
-        let output = child.stdout.take().context("the output of cargo")?;
-        // Not locked: the lines of other groups are printed in between.
-        let failed = copy(output, &mut std::io::stdout())?;
-        (child.wait()?, failed)
-    };
-    eprintln!("    {name}: {:.1} s", begun.elapsed().as_secs_f64());
-    let separator = if failed.is_empty() { "" } else { "\n\n" };
-    ensure!(
-        status.success(),
-        "{name} failed ({status}){separator}{}",
-        failed.join("\n")
-    );
-    Ok(())
+/// Runs `cargo test`; returns its status and the output of the failed tests. On a terminal the output
+/// is not collected, so that it keeps its colours.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<(ExitStatus, Vec<String>)> {
+    if std::io::stdout().is_terminal() {
+        return Ok((command.status().context("cannot run cargo")?, Vec::new()));
+    }
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo")?;
+    let output = child.stdout.take().context("the output of cargo")?;
+    let failed = copy(output, &mut std::io::stdout().lock())?;
+    Ok((child.wait()?, failed))
 }
 
 /// Copies the output of test programs; returns the lines about failed tests.

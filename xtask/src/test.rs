@@ -1,13 +1,11 @@
 //! `cargo xtask test`: the checks that every change must pass.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, ensure};
-use serde::Deserialize;
+use anyhow::ensure;
 
 use crate::components::Scope;
 use crate::steps::{SELECTION, build, cargo, step, target};
@@ -15,9 +13,6 @@ use crate::{authors, components, dashboard, failures, manual, needs};
 
 /// Features that `cargo xtask dev` does not build and that have tests.
 const FEATURES: &str = "transom-discovery/quic";
-
-/// The name of the end-to-end tests.
-const END_TO_END: &str = "e2e";
 
 /// A proxy that does not answer: a test fails if its client or the daemon uses a proxy for addresses
 /// of the cluster.
@@ -88,78 +83,28 @@ fn run_tests(
     let toolchain = components::toolchain()?;
     // Outside of CI, the tests of containers are skipped if containers cannot run.
     let containers = std::env::var_os("CI").map(|_| ("TRANSOM_CONTAINERS", "required"));
-    let groups = if arguments.is_empty() {
-        groups(&other_tests()?)
-    } else {
-        vec![("tests", arguments.to_vec())]
-    };
-    let commands = groups.into_iter().map(|(name, selection)| {
-        let mut command = cargo();
-        command
-            .arg("test")
-            .args(SELECTION)
-            .args(["--features", FEATURES, "--no-fail-fast"])
-            .args(selection)
-            .env("TRANSOM_COMPONENTS", components)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .envs(containers)
-            // In one variable, because cargo would apply the original variables to the tests, too.
-            .env("TRANSOM_WASM_TOOLCHAIN", &toolchain)
-            .env("TRANSOM_BIN", target().join("debug/transom"));
-        replace_proxies(&mut command);
-        (name, command)
-    });
+    let mut command = cargo();
+    command
+        .arg("test")
+        .args(SELECTION)
+        .args(["--features", FEATURES, "--no-fail-fast"])
+        .args(arguments)
+        .env("TRANSOM_COMPONENTS", components)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .envs(containers)
+        // In one variable, because cargo would apply the original variables to the tests, too.
+        .env("TRANSOM_WASM_TOOLCHAIN", toolchain)
+        .env("TRANSOM_BIN", target().join("debug/transom"));
+    replace_proxies(&mut command);
     eprintln!("==> {TESTS}");
-    failures::run(commands.collect()).context(TESTS)
-}
-
-/// All tests, in groups that run at the same time: most end-to-end tests wait for something, so the
-/// other tests have a processor beside them.
-fn groups(other_tests: &[String]) -> Vec<(&'static str, Vec<String>)> {
-    let arguments = |arguments: &[&str]| arguments.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
-    let mut others = arguments(&["--lib", "--bins"]);
-    for name in other_tests {
-        others.extend(["--test".to_owned(), name.clone()]);
-    }
-    vec![
-        ("end-to-end tests", arguments(&["--test", END_TO_END])),
-        ("other tests", others),
-        ("tests in the documentation", arguments(&["--doc"])),
-    ]
-}
-
-/// The names of all integration tests but the end-to-end tests.
-fn other_tests() -> anyhow::Result<Vec<String>> {
-    let mut metadata = cargo();
-    metadata.args(["metadata", "--no-deps", "--format-version", "1"]);
-    let output = metadata.stderr(Stdio::inherit()).output()?;
+    let (status, failed) = failures::run(&mut command)?;
+    let separator = if failed.is_empty() { "" } else { "\n\n" };
     ensure!(
-        output.status.success(),
-        "cargo metadata failed ({})",
-        output.status
+        status.success(),
+        "{TESTS} failed ({status}){separator}{}",
+        failed.join("\n")
     );
-    let Metadata { packages } = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-    let targets = packages.into_iter().flat_map(|package| package.targets);
-    let names = targets.filter(|target| target.kind.iter().any(|kind| kind == "test"));
-    let names: BTreeSet<String> = names.map(|target| target.name).collect();
-    Ok(names.into_iter().filter(|name| name != END_TO_END).collect())
-}
-
-/// The part of cargo's metadata that names the tests.
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    targets: Vec<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-    kind: Vec<String>,
+    Ok(())
 }
 
 /// Sets [`DEAD_PROXY`] for the tests. Those that download packages get the proxies of this machine
