@@ -129,10 +129,12 @@ fn candidates(kind: RuntimeKind, proc_limits: &str) -> Vec<RuntimeOptions> {
             let global_options =
                 cgroup_options.map(|cgroup_options| to_strings(&[&quiet, cgroup_options].concat()));
             let bounds = [u64::MAX, 16_384, 1024].map(|bound| inherited_limits(proc_limits, bound));
-            (
-                global_options.to_vec(),
-                std::iter::once(Vec::new()).chain(bounds).collect(),
-            )
+            // Podman passes the proxies of its own environment to containers, unlike Docker, whose
+            // daemon has the environment of no client.
+            let without_proxies =
+                |limits: Vec<String>| [vec!["--http-proxy=false".to_owned()], limits].concat();
+            let runs = std::iter::once(Vec::new()).chain(bounds).map(without_proxies);
+            (global_options.to_vec(), runs.collect())
         }
     };
     let mut all: Vec<RuntimeOptions> = Vec::new();
@@ -242,7 +244,7 @@ mod tests {
         }
         let first = &candidates(RuntimeKind::Podman, LIMITS)[0];
         assert_eq!(first.global_options, ["--log-level", "error"]);
-        assert!(first.run.is_empty());
+        assert_eq!(first.run, ["--http-proxy=false"]);
     }
 
     #[tokio::test]
