@@ -362,8 +362,8 @@ async fn component_text_cannot_control_the_operators_terminal() {
     }
     assert!(seen[0].contains("sgni\\u{202e}\\u{1b}[31m\\u{a}x"), "{}", seen[0]);
     assert!(seen[1].contains("\\u{202e}\\u{2066}\\u{1b}]0;x"), "{}", seen[1]);
-    assert!(seen[3].contains("invalid plugin name"), "{}", seen[3]);
-    assert!(seen[6].contains("no plugin is named"), "{}", seen[6]);
+    assert!(seen[3].contains("a backslash, percent-encoded"), "{}", seen[3]);
+    assert!(seen[6].contains("is rejected on every port"), "{}", seen[6]);
     let answer = site
         .http
         .get(site.admin("/v1/plugins"))

@@ -16,6 +16,7 @@ const VARIABLE_PATHS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "
 /// Installs the release `$2` of the mirror `$3` into the folder `$1`, under a path that does not
 /// depend on the checkout: debootstrap fails below a path with a space.
 const DEBOOTSTRAP: &str = r#"
+umask 022
 mount --bind "$1" /mnt
 exec debootstrap --variant=minbase --include=adduser,systemd "$2" /mnt "$3"
 "#;
