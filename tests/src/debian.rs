@@ -17,6 +17,7 @@ const VARIABLE_PATHS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "
 /// depend on the checkout: debootstrap fails below a path with a space.
 const DEBOOTSTRAP: &str = r#"
 umask 022
+chmod 755 "$1"
 mount --bind "$1" /mnt
 exec debootstrap --variant=minbase --include=adduser,systemd "$2" /mnt "$3"
 "#;
