@@ -166,8 +166,8 @@ await withPage(admin, {}, async (page) => {
   assert.match(await act(page, row, "Kill"), /is being killed/);
   await row.getByText("killed").waitFor();
 
-  // A job's name and output are text, too. The daemon rejects control characters in names, not marks of direction.
-  // Paths with an encoded slash are rejected, so a job with one cannot be opened.
+  // A job's name and output are text, too. The daemon rejects control characters and slashes in names, not marks of
+  // direction.
   const tag = SCRIPT.replace("/", "");
   const name = `${tag}\u202eevil`;
   await job(name, `echo '${SCRIPT}${ANSI}'; sleep 1000`);

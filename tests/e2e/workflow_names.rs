@@ -35,13 +35,15 @@ async fn names_of_jobs_with_markup_and_escape_sequences_are_shown_as_text() {
         assert!(!text.contains(is_acted_on), "{text:?}");
         (status, text)
     };
-    // Control characters are not permitted in a name; direction marks and markup are.
-    let (status, text) = queue(json!({"workflow_task_id": "\u{1b}]0;gone\u{7}", "command": "true"})).await;
-    assert!(
-        status == 422 && text.contains("control characters"),
-        "{status} {text}"
-    );
-    let name = "<script>alert('job')</script>\u{202e}\u{2066}evil";
+    // Control characters and slashes are not permitted in a name; direction marks and markup are.
+    for (name, expected) in [
+        ("\u{1b}]0;gone\u{7}", "control characters"),
+        ("\u{202e}a/b", "without /"),
+    ] {
+        let (status, text) = queue(json!({"workflow_task_id": name, "command": "true"})).await;
+        assert!(status == 422 && text.contains(expected), "{status} {text}");
+    }
+    let name = "<img src=x onerror=alert('job')>\u{202e}\u{2066}evil";
     let waits = json!({"workflow_task_id": name, "command": "true", "image": name, "cpus": 9000});
     assert_eq!(queue(waits).await.0, 200);
     eventually("the waiting job in the overview", || async {

@@ -12,7 +12,8 @@ const MAX_BYTES: usize = 512;
 /// the run.
 const MAX_TASK_ID_PREFIX: usize = 200;
 
-/// A client's id of a job: any non-empty string. Several runs may share it.
+/// A client's id of a job. It is a segment of paths, so it has nothing that `transom_web::check_target`
+/// rejects. Several runs may share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct JobId(Arc<str>);
@@ -27,6 +28,11 @@ impl JobId {
             Err(format!("has {} bytes; expected at most {MAX_BYTES}", text.len()))
         } else if text.chars().any(char::is_control) {
             Err("has control characters; expected printable ones".to_owned())
+        } else if text.contains(['/', '\\']) || matches!(text, "." | "..") {
+            let shown = text.escape_debug();
+            Err(format!(
+                "is \"{shown}\"; expected an id without / and \\, neither . nor .., because it is a segment of paths"
+            ))
         } else {
             Ok(Self(text.into()))
         }
@@ -116,11 +122,13 @@ mod tests {
                 "airflow.d1.t1:2026-11-20T00:00:00+00:00",
             ),
             ("airflow.d1.taken", "airflow.d1.taken.3-1"),
-            ("a/b c", "a_b_c.3-1"),
+            ("a b c", "a_b_c.3-1"),
             ("größe", "gr__e.3-1"),
+            // Earlier versions accepted and stored these.
+            ("a/b", "a_b.3-1"),
             ("..", "...3-1"),
         ] {
-            let id = JobId::parse(id).unwrap();
+            let id = JobId(id.into());
             assert_eq!(id.task(run, is_taken).as_str(), expected, "{id}");
         }
         let long = JobId::parse(&"x".repeat(500)).unwrap();
@@ -133,6 +141,9 @@ mod tests {
             ("", "is empty"),
             ("a\nb", "control characters"),
             (&*"x".repeat(513), "at most 512"),
+            ("a/b", "without /"),
+            (r"a\b", "without /"),
+            ("..", "neither . nor .."),
         ] {
             let error = JobId::parse(text).unwrap_err();
             assert!(error.contains(expected), "{error}");
