@@ -69,12 +69,8 @@ async fn dns_answer(address: SocketAddr) -> u16 {
 
 async fn evicted(admin: SocketAddr, port: &str) -> bool {
     let url = format!("http://{admin}/metrics");
-    let page = reqwest::get(url)
-        .await
-        .expect("metrics")
-        .text()
-        .await
-        .expect("text");
+    let answer = transom_tests::http().get(url).send().await.expect("metrics");
+    let page = answer.text().await.expect("text");
     let series = format!("transom_web_connections_over_limit_total{{port=\"{port}\",action=\"evicted\"}} ");
     let value = page.lines().find_map(|line| line.strip_prefix(&series));
     value.expect("the series of the port") != "0"
