@@ -25,6 +25,7 @@ mod dev;
 mod dist;
 #[cfg(test)]
 mod doctests;
+mod durations;
 mod failures;
 mod kits;
 mod manual;

@@ -1,11 +1,12 @@
 //! `cargo xtask test`: the checks that every change must pass.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{Context, anyhow, ensure};
 
 use crate::components::Scope;
 use crate::steps::{SELECTION, build, cargo, step, target};
@@ -44,6 +45,35 @@ fn run_parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::
         report.part(FORMATTING, || {
             run_if_installed("fmt", cargo().args(["fmt", "--all", "--check"]))
         })?;
+    }
+    // What is installed waits for the network most of the time, and compiling needs the processor.
+    let mut installing = Report::new();
+    let kubernetes = thread::scope(|scope| {
+        let installed = scope.spawn(|| install(&mut installing));
+        let compiled = compile(report, quick);
+        let installed = installed.join().map_err(|_| anyhow!("panic while installing"))?;
+        compiled.and(installed)
+    });
+    report.durations.append(&mut installing.durations);
+    let kubernetes = kubernetes?;
+    let components = report.part(COMPONENTS, || components::step(None, Scope::All))?;
+    let mut variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;
+    variables.extend(kubernetes.map(|(name, folder)| (name, folder.into_os_string())));
+    report.part(TESTS, || run_tests(arguments, &components, &variables))
+}
+
+/// Installs what the tests need, and tests what needs nothing that is compiled. Returns the
+/// variable with the control plane of Kubernetes.
+fn install(report: &mut Report) -> anyhow::Result<Option<(&'static str, PathBuf)>> {
+    report.part(NEEDS, needs::install)?;
+    report.part(MANUAL, manual::build)?;
+    report.part(DASHBOARD, dashboard::test)?;
+    report.part(KUBERNETES, needs::kubernetes::variable)
+}
+
+/// Lints (unless `quick`) and builds the programs and tests.
+fn compile(report: &mut Report, quick: bool) -> anyhow::Result<()> {
+    if !quick {
         // Benchmarks need a feature, so only this command lints them.
         let features = [
             FEATURES,
@@ -57,10 +87,6 @@ fn run_parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::
             .args(["--", "-D", "warnings"]);
         report.part(LINTS, || run_if_installed("clippy", &mut lints))?;
     }
-    report.part(NEEDS, needs::install)?;
-    report.part(MANUAL, manual::build)?;
-    report.part(DASHBOARD, dashboard::test)?;
-    let kubernetes = report.part(KUBERNETES, needs::kubernetes::variable)?;
     // One build with the features of `cargo test`, so that nothing is compiled twice. It is a
     // separate part, so that its duration is not counted as that of the tests.
     report.part(PROGRAMS, || {
@@ -68,11 +94,7 @@ fn run_parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::
             "programs and tests",
             &["--bins", "--tests", "--features", FEATURES],
         )
-    })?;
-    let components = report.part(COMPONENTS, || components::step(None, Scope::All))?;
-    let mut variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;
-    variables.extend(kubernetes.map(|(name, folder)| (name, folder.into_os_string())));
-    report.part(TESTS, || run_tests(arguments, &components, &variables))
+    })
 }
 
 fn run_tests(
@@ -97,7 +119,7 @@ fn run_tests(
         .env("TRANSOM_BIN", target().join("debug/transom"));
     replace_proxies(&mut command);
     eprintln!("==> {TESTS}");
-    let (status, failed) = failures::run(&mut command)?;
+    let (status, failed) = failures::run(&mut command, threads()?)?;
     let separator = if failed.is_empty() { "" } else { "\n\n" };
     ensure!(
         status.success(),
@@ -105,6 +127,16 @@ fn run_tests(
         failed.join("\n")
     );
     Ok(())
+}
+
+/// The tests that a program runs at the same time, as many as it would itself.
+fn threads() -> anyhow::Result<usize> {
+    match std::env::var("RUST_TEST_THREADS") {
+        Ok(number) => number
+            .parse()
+            .with_context(|| format!("RUST_TEST_THREADS is {number:?}; expected a number")),
+        Err(_) => Ok(thread::available_parallelism()?.get()),
+    }
 }
 
 /// Sets [`DEAD_PROXY`] for the tests. Those that download packages get the proxies of this machine
@@ -161,27 +193,37 @@ struct Report {
 }
 
 impl Report {
-    fn begin(quick: bool) -> Self {
-        let parts = [
-            FORMATTING,
-            LINTS,
-            NEEDS,
-            MANUAL,
-            DASHBOARD,
-            KUBERNETES,
-            PROGRAMS,
-            COMPONENTS,
-            OTHER_LANGUAGES,
-            TESTS,
-        ];
-        eprintln!("cargo xtask test does:");
-        for (number, part) in parts.iter().skip(if quick { 2 } else { 0 }).enumerate() {
-            eprintln!("  {}. {part}", number + 1);
-        }
+    fn new() -> Self {
         Self {
             begun: Instant::now(),
             durations: Vec::new(),
         }
+    }
+
+    /// Prints the parts.
+    fn begin(quick: bool) -> Self {
+        let parts = [
+            FORMATTING,
+            LINTS,
+            PROGRAMS,
+            NEEDS,
+            MANUAL,
+            DASHBOARD,
+            KUBERNETES,
+            COMPONENTS,
+            OTHER_LANGUAGES,
+            TESTS,
+        ];
+        eprintln!("cargo xtask test does, 2 and 3 beside 4 to 7:");
+        for (number, part) in parts.iter().enumerate() {
+            let left_out = if quick && number < 2 {
+                " (not with --quick)"
+            } else {
+                ""
+            };
+            eprintln!("  {}. {part}{left_out}", number + 1);
+        }
+        Self::new()
     }
 
     fn part<T>(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
