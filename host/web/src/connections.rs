@@ -48,7 +48,7 @@ impl Connections {
             table: Mutex::new(ConnectionTable::new(max)),
             room: Notify::new(),
             waiting: Semaphore::new(max.div_ceil(4).min(Semaphore::MAX_PERMITS)),
-            log: Throttle::default(),
+            log: Throttle::once(),
         }))
     }
 

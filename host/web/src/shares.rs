@@ -102,7 +102,7 @@ impl Shares {
             resource,
             max,
             used: Mutex::default(),
-            log: Throttle::default(),
+            log: Throttle::once(),
         }))
     }
 

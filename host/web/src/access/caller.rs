@@ -155,11 +155,16 @@ pub(super) fn accept_statement(key: Option<&DaemonKey>, port: &'static str, requ
         Ok(caller) => drop(request.extensions_mut().insert(Vouched(caller))),
         Err(reason) if headers.contains_key(PROOF) && is_warning_due(now) => tracing::warn!(
             port,
-            peer = ?peer(request),
+            peer = peer(request).map(tracing::field::display),
             reason,
             "the client that X-Transom-* headers name was dropped, because X-Transom-Proof is invalid"
         ),
-        Err(reason) => tracing::debug!(port, peer = ?peer(request), reason, "X-Transom-* headers dropped"),
+        Err(reason) => tracing::debug!(
+            port,
+            peer = peer(request).map(tracing::field::display),
+            reason,
+            "X-Transom-* headers dropped"
+        ),
     }
 }
 

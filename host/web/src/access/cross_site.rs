@@ -48,6 +48,7 @@ use super::policy::AccessRules;
 use crate::ApiError;
 use crate::serve::LocalAddr;
 use crate::text::truncated;
+use crate::throttle::Throttle;
 pub use name::{AllowedHost, Origin};
 use name::{Authority, Host};
 
@@ -332,26 +333,29 @@ fn is_json(value: &HeaderValue) -> bool {
 /// Passes only requests that `access` accepts, and answers browsers of its origins with CORS
 /// headers. The address connected to is known if [`crate::serve`] serves the router.
 pub fn guarded(router: Router, access: Access) -> Router {
-    let access = Arc::new(access);
+    let site = Arc::new((access, Throttle::of_rejections()));
     router.layer(middleware::from_fn(move |request: Request, next: Next| {
-        let access = Arc::clone(&access);
-        async move { guard(&access, request, next).await }
+        let site = Arc::clone(&site);
+        async move { guard(&site.0, &site.1, request, next).await }
     }))
 }
 
-async fn guard(access: &Access, request: Request, next: Next) -> Response {
+async fn guard(access: &Access, log: &Throttle, request: Request, next: Next) -> Response {
     let origin = match access.check(&request) {
         Ok(None) => return next.run(request).await,
         Ok(Some(origin)) => origin,
         Err(refused) => {
             let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
-            tracing::warn!(
-                port = access.section,
-                peer = ?peer.map(|peer| peer.0),
-                status = refused.status().as_u16(),
-                reason = refused.message(),
-                "request rejected"
-            );
+            if let Some(suppressed) = log.pass() {
+                tracing::warn!(
+                    port = access.section,
+                    peer = peer.map(|peer| tracing::field::display(peer.0)),
+                    status = refused.status().as_u16(),
+                    reason = refused.message(),
+                    suppressed,
+                    "request rejected"
+                );
+            }
             return refused.into_response();
         }
     };

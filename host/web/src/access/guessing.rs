@@ -186,7 +186,7 @@ impl Guesses {
             failures: Mutex::default(),
             waiting: Arc::new(Semaphore::new(MAX_WAITING)),
             waiting_of_address: Mutex::default(),
-            log: Throttle::default(),
+            log: Throttle::once(),
         }
     }
 

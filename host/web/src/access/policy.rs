@@ -34,6 +34,7 @@ use super::guessing::Guesses;
 use super::networks::is_within;
 use crate::audit::Audit;
 use crate::text::truncated;
+use crate::throttle::Throttle;
 use crate::{ApiError, Credentials, Owner, Presented};
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom\"");
@@ -217,9 +218,10 @@ impl AccessPolicy {
     /// event for each that may change something.
     pub fn protect(self, router: Router, rules: AccessRules) -> Router {
         let guesses = Arc::new(Guesses::new(self.section));
+        let log = Arc::new(Throttle::of_rejections());
         let policy = Arc::new(self);
         router.layer(middleware::from_fn(move |mut request: Request, next: Next| {
-            let (policy, guesses) = (Arc::clone(&policy), Arc::clone(&guesses));
+            let (policy, guesses, log) = (Arc::clone(&policy), Arc::clone(&guesses), Arc::clone(&log));
             async move {
                 accept_statement(policy.daemon_key.as_ref(), policy.section, &mut request);
                 let client = policy.guesser(&request);
@@ -230,13 +232,16 @@ impl AccessPolicy {
                 let (requirement, changes) =
                     ((rules.requirement)(method, path), (rules.changes)(method, path));
                 if let Err(denial) = policy.check(requirement, changes, &request) {
-                    tracing::warn!(
-                        port = policy.section,
-                        peer = ?peer(&request),
-                        path = truncated(request.uri().path()),
-                        reason = ?denial,
-                        "request rejected"
-                    );
+                    if let Some(suppressed) = log.pass() {
+                        tracing::warn!(
+                            port = policy.section,
+                            peer = peer(&request).map(tracing::field::display),
+                            path = truncated(request.uri().path()),
+                            reason = ?denial,
+                            suppressed,
+                            "request rejected"
+                        );
+                    }
                     let rejection = (rules.rejection)(&policy, denial, request.uri().path());
                     return match (client, policy.authenticate(&request)) {
                         (Some(client), Authentication::Invalid) => guesses.failed(client, rejection).await,
