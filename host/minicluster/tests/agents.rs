@@ -50,12 +50,25 @@ async fn check_results_are_reported_when_they_change() {
         .local_addr()
         .unwrap()
         .port();
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    let with_own = json!({
+        "value": "test \"$HOST $MINE $OWN\" = 'h a b check'",
+        "environment": {"variables": [variable("OWN", "check")]},
+    });
+    let of_task =
+        json!({"variables": [variable("HOST", "h"), variable("MINE", "a b"), variable("OWN", "task")]});
     let cases = [
         (
             "command",
             quick_check("COMMAND", json!({"command": {"value": "exit 7"}})),
             json!({"type": "COMMAND", "command": {}}),
             json!({"exit_code": 7}),
+        ),
+        (
+            "environment",
+            quick_check("COMMAND", json!({"command": with_own})),
+            json!({"type": "COMMAND", "command": {}}),
+            json!({"exit_code": 0}),
         ),
         (
             "http",
@@ -81,6 +94,7 @@ async fn check_results_are_reported_when_they_change() {
         let offer = framework.offer().await;
         let mut checked = task(name, &offer, "sleep 600");
         checked["check"] = check;
+        checked["command"]["environment"] = of_task.clone();
         framework.launch(&offer, json!([checked])).await;
         let running = framework.wait_for_state(name, "TASK_RUNNING").await;
         assert_eq!(running["check_status"], initial, "{name}");

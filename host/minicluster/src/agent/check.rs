@@ -186,7 +186,7 @@ impl RunningTask {
     pub(crate) fn command(&self, info: &Value) -> Option<Command> {
         match &self.container {
             Some(container) => container.exec(info),
-            None => Some(process::command(info, &self.launch)),
+            None => Some(process::command_in_task(info, &self.launch)),
         }
     }
 }

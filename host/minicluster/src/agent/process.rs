@@ -99,6 +99,26 @@ pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
         .envs(environment(launch))
         .current_dir(&launch.directory)
         .stdin(Stdio::null());
+    set_variables(&mut command, info);
+    if let Some(user) = user_to_switch_to(&launch.user) {
+        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+    }
+    command
+}
+
+/// Turns the `CommandInfo` of a check or of a nested container into a command beside the task.
+///
+/// A real agent passes the variables of a task's command to its command executor, and the executor's
+/// checks inherit them; a nested container for debugging inherits those of its parent. The command's
+/// own variables take precedence.
+pub(crate) fn command_in_task(info: &Value, launch: &Launch) -> Command {
+    let mut command = command(info, launch);
+    set_variables(&mut command, &launch.info["command"]);
+    set_variables(&mut command, info);
+    command
+}
+
+fn set_variables(command: &mut Command, info: &Value) {
     for variable in doc::list(info, &["environment", "variables"]) {
         if let (Some(name), Some(value)) = (variable["name"].as_str(), variable["value"].as_str())
             && !name.is_empty()
@@ -108,10 +128,6 @@ pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
             command.env(name, value);
         }
     }
-    if let Some(user) = user_to_switch_to(&launch.user) {
-        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
-    }
-    command
 }
 
 /// The environment of every task without the variables of its own command: the variables that a
