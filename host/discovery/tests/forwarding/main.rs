@@ -68,12 +68,15 @@ fn code(reply: &Message) -> ResponseCode {
     reply.metadata.response_code
 }
 
-/// An address without a listener.
+/// An address without a listener, whose port is free for UDP and TCP.
 fn unused_addr() -> SocketAddr {
-    std::net::UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
+    loop {
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = udp.local_addr().unwrap();
+        if std::net::TcpListener::bind(addr).is_ok() {
+            return addr;
+        }
+    }
 }
 
 #[tokio::test]
