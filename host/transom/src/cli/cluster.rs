@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use transom_minicluster::{AgentConfig, AllowedHost, Disk, DiskKind, Images, Minicluster};
 
 use super::signals::stop_on_signal;
-use crate::config::LogFormat;
+use crate::config::{LogFormat, LogLevel};
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::print_line;
 use crate::telemetry;
@@ -42,7 +42,7 @@ pub(super) struct ClusterCommand {
     agent_timeout: f64,
     /// Log level: error, warn, info, debug or trace.
     #[arg(long, env = "TRANSOM_LOG_LEVEL", default_value = "info")]
-    log_level: String,
+    log_level: LogLevel,
 }
 
 /// The options for the size and the agents of the cluster.

@@ -44,7 +44,8 @@ impl Discovery {
                 return Ok(());
             }
         };
-        telemetry::start(flags.level(), LogFormat::Text)?;
+        let level = flags.level().parse().map_err(anyhow::Error::msg)?;
+        telemetry::start(&level, LogFormat::Text)?;
         let import = read(&flags)?;
         for note in &import.notes {
             tracing::warn!("{}: {note}", flags.config.display());

@@ -16,6 +16,7 @@ use transom_common::Secret;
 use transom_web::{AllowedHost, Origin};
 
 use super::kubernetes::Kubernetes;
+use super::log_level::LogLevel;
 use super::plugin_bindings::Bindings;
 use super::schema;
 use super::workflow::Workflow;
@@ -118,8 +119,9 @@ impl TryFrom<u32> for SettingsVersion {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Log {
-    /// `error`, `warn`, `info`, `debug` or `trace`, or a list of `target=level` directives.
-    pub(crate) level: String,
+    /// `error`, `warn`, `info`, `debug` or `trace`, or a list of levels and `target=level` directives, such
+    /// as `info,transom_apps=debug`.
+    pub(crate) level: LogLevel,
     /// `text` for people, or `json` with one object per line.
     pub(crate) format: LogFormat,
 }
@@ -127,7 +129,7 @@ pub(crate) struct Log {
 impl Default for Log {
     fn default() -> Self {
         Log {
-            level: "info".into(),
+            level: LogLevel::default(),
             format: LogFormat::Text,
         }
     }

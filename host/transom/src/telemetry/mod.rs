@@ -5,7 +5,6 @@ mod traces;
 
 use std::io::IsTerminal;
 
-use anyhow::Context;
 use tracing::Subscriber;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -14,13 +13,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 use transom_common::trace;
 
-use crate::config::{Log, LogFormat, Telemetry};
+use crate::config::{Log, LogFormat, LogLevel, Telemetry};
 pub(crate) use traces::Traces;
 
 /// Starts the log, without traces.
 ///
 /// Levels are taken from `level`; libraries that log every request stay at `warn` unless named.
-pub(crate) fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {
+pub(crate) fn start(level: &LogLevel, format: LogFormat) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter(level, "off")?)
         .with_writer(std::io::stderr)
@@ -64,12 +63,13 @@ where
 
 /// The filter for log lines. `spans`: the level of the spans that traces export. While traces are off,
 /// these spans are disabled, so that they have no overhead.
-fn filter(level: &str, spans: &str) -> anyhow::Result<EnvFilter> {
+fn filter(level: &LogLevel, spans: &str) -> anyhow::Result<EnvFilter> {
     let target = trace::TARGET;
-    let directives =
-        format!("{level},hickory_server=warn,hyper=warn,wasmtime=warn,cranelift=warn,{target}={spans}");
-    EnvFilter::try_new(&directives)
-        .with_context(|| format!("log.level `{level}`: expected a level (error, warn, info, debug, trace)"))
+    let directives = format!(
+        "hickory_server=warn,hyper=warn,wasmtime=warn,cranelift=warn,{},{target}={spans}",
+        level.as_str()
+    );
+    Ok(EnvFilter::try_new(&directives)?)
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     fn spans_of_traces_are_disabled_while_traces_are_off() {
         let buffer = Buffer::default();
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter("trace", "off").unwrap())
+            .with_env_filter(filter(&"trace".parse().unwrap(), "off").unwrap())
             .with_writer(move || buffer.clone())
             .finish();
         tracing::subscriber::with_default(subscriber, || {
