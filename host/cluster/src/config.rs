@@ -163,6 +163,14 @@ impl Config {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
+    /// Checks the masters' addresses, without any connection.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: an address is invalid.
+    pub fn check_masters(&self) -> Result<()> {
+        self.source().map(drop)
+    }
+
     /// The source of the masters' addresses.
     pub(crate) fn source(&self) -> Result<Source> {
         if self.masters.is_empty() {

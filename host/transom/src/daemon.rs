@@ -7,6 +7,7 @@
 //! or redirect requests that need the leader. A service that ends unexpectedly ends the daemon with an
 //! error; after a restart by its supervisor the daemon takes over its frameworks and tasks again.
 
+mod addresses;
 mod discovery_only;
 mod from_settings;
 mod metrics;
@@ -15,6 +16,7 @@ pub(crate) mod process;
 mod reserved;
 pub(crate) mod services;
 
+pub(crate) use addresses::problems as address_problems;
 pub(crate) use discovery_only::serve_discovery;
 pub(crate) use from_settings::{cluster_config, store_config};
 pub(crate) use services::{apps_settings, kubernetes_settings};

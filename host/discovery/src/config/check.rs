@@ -28,88 +28,94 @@ pub type Checked<T> = std::result::Result<T, String>;
 impl Config {
     /// Validates the settings and normalizes names: lower case, and one trailing dot on the SOA's.
     pub(crate) fn checked(mut self) -> Result<Self> {
-        self.domain = domain(&self.domain).map_err(invalid_setting("domain"))?;
+        if let Some((key, what)) = self.problems().into_iter().next() {
+            return Err(Error::Config { key, what });
+        }
+        self.domain = self.domain.to_ascii_lowercase();
         if !is_encodable(&self.domain) {
             tracing::warn!(
                 domain = self.domain,
                 "the domain is too long for DNS; its names are served over HTTP only"
             );
         }
-        if !self.dns_on && !self.http_on {
-            return Err(invalid_setting("dns_on, http_on")(
-                "both are off; turn on at least one",
-            ));
-        }
-        if self.refresh_seconds == 0 {
-            return Err(invalid_setting("refresh_seconds")("must be 1 or more"));
-        }
-        if self.ttl > MAX_TTL {
-            return Err(invalid_setting("ttl")(
-                "must be at most 2147483647 seconds, the maximum of DNS",
-            ));
-        }
-        if let Some(ttl) = self.framework_ttl.values().find(|ttl| **ttl > MAX_TTL) {
-            let what = format!("{ttl} must be at most 2147483647 seconds, the maximum of DNS");
-            return Err(invalid_setting("framework_ttl")(what));
-        }
-        if self.ip_sources.is_empty() {
-            return Err(invalid_setting("ip_sources")(
-                "needs at least one of host, docker, mesos, netinfo",
-            ));
-        }
         self.soa_mname = with_trailing_dot(&self.soa_mname);
-        self.soa_rname = with_trailing_dot(&self.soa_rname.replace('@', "."));
-        for (key, name) in [("soa_mname", &self.soa_mname), ("soa_rname", &self.soa_rname)] {
-            if name != "." && crate::labels::wire_name(name).is_none() {
-                return Err(invalid_setting(key)("must be a domain name, as in `ns1.mesos`"));
-            }
-        }
+        self.soa_rname = soa_mailbox(&self.soa_rname);
         if self.timeout == 0 {
             self.timeout = DEFAULT_TIMEOUT;
         }
         if self.external_on {
-            no_duplicates(&self.resolvers).map_err(invalid_setting("resolvers"))?;
-            let zones = std::mem::take(&mut self.zone_resolvers);
-            self.zone_resolvers = zones
-                .into_iter()
-                .map(|(zone, resolvers)| (zone.to_ascii_lowercase(), resolvers))
-                .collect();
-            no_overlaps(&self.zone_resolvers, &self.domain).map_err(invalid_setting("zone_resolvers"))?;
-        }
-        self.check_forwarding()?;
-        self.check_tls()?;
-        if self.weight_label.as_ref().is_some_and(String::is_empty) {
-            return Err(invalid_setting("weight_label")(
-                "is empty; set a label name or remove the setting",
-            ));
+            self.zone_resolvers = in_lower_case(&self.zone_resolvers);
         }
         Ok(self)
     }
 
-    fn check_forwarding(&self) -> Result<()> {
+    /// All invalid settings: the key, or several with commas between them, and what is wrong.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut problems = Vec::new();
+        let mut add = |key, what: &str| problems.push((key, what.to_owned()));
+        if let Err(what) = domain(&self.domain) {
+            add("domain", &what);
+        }
+        if !self.dns_on && !self.http_on {
+            add("dns_on, http_on", "both are off; turn on at least one");
+        }
+        if self.refresh_seconds == 0 {
+            add("refresh_seconds", "must be 1 or more");
+        }
+        if self.ttl > MAX_TTL {
+            add("ttl", "must be at most 2147483647 seconds, the maximum of DNS");
+        }
+        if let Some(ttl) = self.framework_ttl.values().find(|ttl| **ttl > MAX_TTL) {
+            let what = format!("{ttl} must be at most 2147483647 seconds, the maximum of DNS");
+            add("framework_ttl", &what);
+        }
+        if self.ip_sources.is_empty() {
+            add("ip_sources", "needs at least one of host, docker, mesos, netinfo");
+        }
+        for (key, name) in [
+            ("soa_mname", with_trailing_dot(&self.soa_mname)),
+            ("soa_rname", soa_mailbox(&self.soa_rname)),
+        ] {
+            if name != "." && crate::labels::wire_name(&name).is_none() {
+                add(key, "must be a domain name, as in `ns1.mesos`");
+            }
+        }
+        if self.external_on {
+            if let Err(what) = no_duplicates(&self.resolvers) {
+                add("resolvers", &what);
+            }
+            let domain = self.domain.to_ascii_lowercase();
+            if let Err(what) = no_overlaps(&in_lower_case(&self.zone_resolvers), &domain) {
+                add("zone_resolvers", &what);
+            }
+        }
+        if self.weight_label.as_ref().is_some_and(String::is_empty) {
+            add("weight_label", "is empty; set a label name or remove the setting");
+        }
+        self.forwarding_problems(&mut problems);
+        problems.extend(self.tls_problem());
+        problems
+    }
+
+    fn forwarding_problems(&self, problems: &mut Vec<(&'static str, String)>) {
         if self.forward_cache_bytes > MAX_CACHE_BYTES {
-            return Err(invalid_setting("forward_cache_bytes")(format!(
-                "must be at most {MAX_CACHE_BYTES} bytes"
-            )));
+            let what = format!("must be at most {MAX_CACHE_BYTES} bytes");
+            problems.push(("forward_cache_bytes", what));
         }
         for (key, number) in [
             ("forward_max_inflight", self.forward_max_inflight),
             ("forward_max_sockets", self.forward_max_sockets),
         ] {
             if !(1..=MAX_FORWARD_LIMIT).contains(&number) {
-                return Err(invalid_setting(key)(format!(
-                    "must be from 1 to {MAX_FORWARD_LIMIT}"
-                )));
+                problems.push((key, format!("must be from 1 to {MAX_FORWARD_LIMIT}")));
             }
         }
-        Ok(())
     }
 
-    fn check_tls(&self) -> Result<()> {
+    fn tls_problem(&self) -> Option<(&'static str, String)> {
         if self.quic_port.is_some() && !HAS_QUIC {
-            return Err(invalid_setting("quic_port")(
-                "this build has no DNS over QUIC; build it with `--features quic`",
-            ));
+            let what = "this build has no DNS over QUIC; build it with `--features quic`";
+            return Some(("quic_port", what.to_owned()));
         }
         let ports = [
             ("tls_port", self.tls_port),
@@ -117,21 +123,28 @@ impl Config {
             ("quic_port", self.quic_port),
         ];
         let used = ports.into_iter().find(|(_, port)| port.is_some());
-        match (used, &self.tls_certificate, &self.tls_key) {
-            (None, None, None) | (Some(_), Some(_), Some(_)) => Ok(()),
-            (Some((key, _)), ..) => Err(invalid_setting(key)("requires tls_certificate and tls_key")),
-            (None, ..) => Err(invalid_setting("tls_certificate, tls_key")(
+        let (key, what) = match (used, &self.tls_certificate, &self.tls_key) {
+            (None, None, None) | (Some(_), Some(_), Some(_)) => return None,
+            (Some((key, _)), ..) => (key, "requires tls_certificate and tls_key"),
+            (None, ..) => (
+                "tls_certificate, tls_key",
                 "require each other and one of tls_port, https_port, quic_port",
-            )),
-        }
+            ),
+        };
+        Some((key, what.to_owned()))
     }
 }
 
-fn invalid_setting<W: Into<String>>(key: &'static str) -> impl FnOnce(W) -> Error {
-    move |what| Error::Config {
-        key,
-        what: what.into(),
-    }
+/// The mailbox in the SOA record as a domain name.
+fn soa_mailbox(text: &str) -> String {
+    with_trailing_dot(&text.replace('@', "."))
+}
+
+fn in_lower_case(zones: &BTreeMap<String, Vec<SocketAddr>>) -> BTreeMap<String, Vec<SocketAddr>> {
+    let zones = zones.iter();
+    zones
+        .map(|(zone, resolvers)| (zone.to_ascii_lowercase(), resolvers.clone()))
+        .collect()
 }
 
 /// A name in lower case with one trailing dot; the root is a single dot.

@@ -128,7 +128,7 @@ impl<P: Provider> Provider for WithAliases<P> {
             if let Some(Value::Dict(_, section)) = dict.get_mut("workflow") {
                 rename_aliases(section);
             }
-            marathon::rename_flags(dict)?;
+            marathon::rename_flags(dict);
         }
         Ok(data)
     }

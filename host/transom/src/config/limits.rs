@@ -1,6 +1,8 @@
-//! The bounds of the limits in `[apps]`.
+//! The bounds of numbers, and the forms of names, in `[apps]`, `[plugins]`, `[store]` and `[workflow]`.
 
-use super::settings::Apps;
+use std::ops::RangeInclusive;
+
+use super::settings::{Apps, Plugins, Store};
 use super::workflow::Workflow;
 
 /// Upstream's counts are 32-bit integers with a sign.
@@ -16,7 +18,23 @@ const MAX_LAUNCH_SECONDS: usize = 86_400;
 /// A week.
 const MAX_DRAINING_SECONDS: usize = 604_800;
 
-/// Limits that are out of bounds, one line each.
+/// The bounds of a lease's duration: a very short lease expires after any delay, and a very long one
+/// delays a failover.
+const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
+/// The bounds of the times in `plugins.oci`.
+const OCI_SECONDS: RangeInclusive<u64> = 1..=86_400;
+/// The bounds of `plugins.compile_timeout_seconds`.
+const COMPILE_SECONDS: RangeInclusive<u64> = 1..=3600;
+/// The bounds of `plugins.compile_memory_bytes`: 256 MiB to 64 GiB.
+const COMPILE_BYTES: RangeInclusive<u64> = 256 << 20..=64 << 30;
+/// The bounds of `plugins.recording.sample_percent`.
+const SAMPLE_PERCENT: RangeInclusive<u64> = 1..=100;
+/// The bounds of `plugins.recording.max_bytes`: at most one TiB.
+const RECORDED_BYTES: RangeInclusive<u64> = transom_plugin_host::Recording::MIN_SIZE..=1 << 40;
+/// The bounds of `plugins.recording.max_age_seconds`: a minute to a year.
+const RECORDED_SECONDS: RangeInclusive<u64> = 60..=31_536_000;
+
+/// Limits and names in `[apps]` that are invalid, one line each.
 pub(super) fn problems(apps: &Apps) -> Vec<String> {
     let unlimited = usize::MAX;
     let launch_seconds = usize::try_from(apps.task_launch_timeout_seconds).unwrap_or(unlimited);
@@ -81,7 +99,99 @@ pub(super) fn problems(apps: &Apps) -> Vec<String> {
              without a port"
         ));
     }
+    problems.extend(prefix_problem(&apps.env_vars_prefix));
+    problems.extend(network_problem(&apps.default_network_name));
     problems
+}
+
+/// Checks that names of variables with the prefix are valid.
+fn prefix_problem(prefix: &str) -> Option<String> {
+    let starts_well = !prefix.starts_with(|char: char| char.is_ascii_digit());
+    let is_allowed = |char: char| char.is_ascii_alphanumeric() || char == '_';
+    (!starts_well || !prefix.chars().all(is_allowed)).then(|| {
+        format!(
+            "`apps.env_vars_prefix` is {prefix:?}; expected letters, digits and underscores, not beginning with \
+             a digit, as in \"MARATHON_\""
+        )
+    })
+}
+
+/// Checks the network's name as in definitions, except that capital letters are accepted, as Marathon
+/// accepts them in this setting.
+fn network_problem(name: &str) -> Option<String> {
+    let is_alphanumeric = |char: char| char.is_ascii_alphanumeric();
+    let is_allowed = |char: char| is_alphanumeric(char) || matches!(char, '-' | '_');
+    let valid =
+        name.starts_with(is_alphanumeric) && name.ends_with(is_alphanumeric) && name.chars().all(is_allowed);
+    (!name.is_empty() && (!valid || name.len() > 63)).then(|| {
+        format!(
+            "`apps.default_network_name` is {name:?}; expected at most 63 letters and digits, with hyphens and \
+             underscores only inside, as in \"dcos\""
+        )
+    })
+}
+
+/// The numbers of `[plugins]` that are out of bounds, one line each.
+pub(super) fn plugin_problems(plugins: &Plugins) -> Vec<String> {
+    let (oci, recording) = (&plugins.oci, &plugins.recording);
+    [
+        (
+            "compile_timeout_seconds",
+            plugins.compile_timeout_seconds,
+            COMPILE_SECONDS,
+            " seconds",
+        ),
+        (
+            "compile_memory_bytes",
+            plugins.compile_memory_bytes,
+            COMPILE_BYTES,
+            " bytes",
+        ),
+        (
+            "oci.refresh_seconds",
+            oci.refresh_seconds,
+            OCI_SECONDS,
+            " seconds",
+        ),
+        (
+            "oci.timeout_seconds",
+            oci.timeout_seconds,
+            OCI_SECONDS,
+            " seconds",
+        ),
+        (
+            "recording.sample_percent",
+            recording.sample_percent,
+            SAMPLE_PERCENT,
+            "",
+        ),
+        ("recording.max_bytes", recording.max_bytes, RECORDED_BYTES, ""),
+        (
+            "recording.max_age_seconds",
+            recording.max_age_seconds,
+            RECORDED_SECONDS,
+            "",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(key, value, bounds, unit)| out_of_bounds(&format!("plugins.{key}"), value, &bounds, unit))
+    .collect()
+}
+
+/// The duration of leases, if it is out of bounds.
+pub(super) fn store_problem(store: &Store) -> Option<String> {
+    out_of_bounds(
+        "store.lease_seconds",
+        store.lease_seconds,
+        &LEASE_SECONDS,
+        " seconds",
+    )
+}
+
+fn out_of_bounds(key: &str, value: u64, bounds: &RangeInclusive<u64>, unit: &str) -> Option<String> {
+    let (min, max) = (bounds.start(), bounds.end());
+    (!bounds.contains(&value))
+        .then(|| format!("`{key}` is {value}: it must be between {min} and {max}{unit}"))
 }
 
 /// The limit of `[workflow]`, if it is out of bounds.

@@ -279,13 +279,28 @@ pub(super) fn reason(key: &str) -> Option<&'static str> {
     }
 }
 
-/// Renames flags in `[apps]` to their keys, in all sections.
-///
-/// # Errors
-/// A value that cannot be converted.
-pub(super) fn rename_flags(settings: &mut Dict) -> Result<(), String> {
+/// Whether `key` is the flag with user and password, which remains only if it has another form.
+pub(super) fn is_credentials(key: &str) -> bool {
+    key.strip_prefix("apps.").and_then(counterpart) == Some(Credentials)
+}
+
+/// The flags that set the key `section.key`.
+pub(super) fn flags_of(key: &str) -> impl Iterator<Item = &'static str> {
+    let is_credentials = matches!(key, "apps.api_username" | "apps.api_password");
+    FLAGS
+        .iter()
+        .filter_map(move |(flag, counterpart)| match counterpart {
+            Key(name, _) if *name == key => Some(*flag),
+            Credentials if is_credentials => Some(*flag),
+            _ => None,
+        })
+}
+
+/// Renames flags in `[apps]` to their keys, in all sections. A value that cannot be converted stays, and
+/// is reported as an error of its key.
+pub(super) fn rename_flags(settings: &mut Dict) {
     let Some(Value::Dict(_, apps)) = settings.get(APPS) else {
-        return Ok(());
+        return;
     };
     let present: Vec<&str> = FLAGS
         .iter()
@@ -299,13 +314,13 @@ pub(super) fn rename_flags(settings: &mut Dict) -> Result<(), String> {
         match counterpart {
             Key(key, form) => insert_unless_set(settings, flag, key, convert_value(form, value)),
             Credentials => {
-                let (username, password) =
-                    value
-                        .as_str()
-                        .and_then(|text| text.split_once(':'))
-                        .ok_or_else(|| {
-                            format!("`apps.{flag}` must be a text with user and password: \"USER:PASSWORD\"")
-                        })?;
+                let Some((username, password)) = value.as_str().and_then(|text| text.split_once(':')) else {
+                    // It stays as an unknown key, which is reported with the expected form.
+                    if let Some(apps) = section(settings, APPS) {
+                        apps.insert(flag.to_owned(), value);
+                    }
+                    continue;
+                };
                 let (username, password) = (username.to_owned(), password.to_owned());
                 insert_unless_set(settings, flag, "apps.api_username", username.into());
                 insert_unless_set(settings, flag, "apps.api_password", password.into());
@@ -319,7 +334,6 @@ pub(super) fn rename_flags(settings: &mut Dict) -> Result<(), String> {
         }
     }
     default_username_to_principal(settings);
-    Ok(())
 }
 
 const APPS: &str = "apps";

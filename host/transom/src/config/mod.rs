@@ -5,6 +5,7 @@
 //! settings.
 
 mod aliases;
+mod faults;
 mod file;
 mod kubernetes;
 mod limits;

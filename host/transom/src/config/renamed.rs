@@ -75,7 +75,7 @@ mod tests {
     use figment::error::Kind;
     use serde_json::json;
 
-    use super::super::load::error_text;
+    use super::super::faults::error_text;
     use super::super::{Overrides, load, read_mesos_dns};
     use super::*;
 

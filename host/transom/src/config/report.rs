@@ -186,7 +186,7 @@ mod tests {
         let file = dir.path().join("t.toml");
         std::fs::write(
             &file,
-            "[cluster]\npassword = \"hunter2\"\n[[plugins.oci.credentials]]\nregistry = \"r\"\nuser = \"u\"\npassword = \"hunter2\"\n[store]\nserver = \"redis://me:hunter2@h:1/0\"\n",
+            "[cluster]\nusername = \"u\"\npassword = \"hunter2\"\n[[plugins.oci.credentials]]\nregistry = \"r\"\nuser = \"u\"\npassword = \"hunter2\"\n[store]\nserver = \"redis://me:hunter2@h:1/0\"\n",
         )
         .expect("written");
         let (settings, figment) = load(Some(&file), Overrides::default()).expect("valid");

@@ -71,8 +71,8 @@ pub(crate) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
             password: password.clone(),
         }),
         (None, None) => None,
-        (Some(_), None) => bail!("cluster.username is set and cluster.password is not; set both or neither"),
-        (None, Some(_)) => bail!("cluster.password is set and cluster.username is not; set both or neither"),
+        // Checked when the settings are read.
+        _ => bail!("cluster.username and cluster.password go together; only one of them is set"),
     };
     if credentials.is_some() && section.iam_config_file.is_some() {
         bail!("cluster.iam_config_file and cluster.username are both set; set only one of them");
@@ -172,10 +172,10 @@ fn service_account(
 }
 
 /// The prefix of a file's name in `cluster.master`.
-const FILE_PREFIX: &str = "file://";
+pub(super) const FILE_PREFIX: &str = "file://";
 
 /// The masters: `host:port`, separated by commas, or one address of ZooKeeper.
-fn masters(master: &str) -> anyhow::Result<Vec<String>> {
+pub(super) fn masters(master: &str) -> anyhow::Result<Vec<String>> {
     let mut master = master.trim().to_owned();
     if let Some(file) = master.strip_prefix(FILE_PREFIX) {
         let content = read(Path::new(file), &format!("the masters' address {master}"))?;
@@ -272,7 +272,7 @@ pub(super) fn discovery_config(
     masters: &[String],
     file: &Path,
 ) -> anyhow::Result<transom_discovery::Config> {
-    let with_key = |key: &'static str| move |problem: String| anyhow::anyhow!("discovery.{key}: {problem}");
+    let mut problems = Vec::new();
     let zookeeper = masters.first().filter(|master| master.starts_with(ZOOKEEPER));
     // The masters for the zone's `master` names. With ZooKeeper, these are the masters that it names,
     // and the fallback masters before that.
@@ -282,7 +282,7 @@ pub(super) fn discovery_config(
         masters
     };
     let resolvers = if section.external_on {
-        check::resolvers(&section.resolvers).map_err(with_key("resolvers"))?
+        valid(&mut problems, "resolvers", check::resolvers(&section.resolvers))
     } else {
         // The resolvers are not used without forwarding. They are only shown.
         section
@@ -294,12 +294,30 @@ pub(super) fn discovery_config(
     let zones = section.zone_resolvers.iter();
     let zones = zones.map(|(zone, resolvers)| (zone.as_str(), resolvers.as_slice()));
     let zone_resolvers = if section.external_on {
-        check::zone_resolvers(zones, &section.domain.to_ascii_lowercase())
-            .map_err(with_key("zone_resolvers"))?
+        let zones = check::zone_resolvers(zones, &section.domain.to_ascii_lowercase());
+        valid(&mut problems, "zone_resolvers", zones)
     } else {
         BTreeMap::new()
     };
-    Ok(transom_discovery::Config {
+    let masters = check::masters(named_masters).unwrap_or_else(|problem| {
+        problems.push(format!("`cluster.master`: {problem}"));
+        Vec::new()
+    });
+    let ip_sources = valid(
+        &mut problems,
+        "ip_sources",
+        check::ip_sources(&section.ip_sources),
+    );
+    let forward_policy = forward_policy(&section.forward_policy).unwrap_or_else(|problem| {
+        problems.push(problem);
+        transom_discovery::Config::default().forward_policy
+    });
+    let also_notify = valid(
+        &mut problems,
+        "also_notify",
+        check::resolvers(&section.also_notify),
+    );
+    let config = transom_discovery::Config {
         listener: section.listener,
         port: section.port,
         http_listener: section.http_listener,
@@ -314,9 +332,8 @@ pub(super) fn discovery_config(
         domain: section.domain,
         ttl: section.ttl,
         refresh_seconds: section.refresh_seconds,
-        masters: check::masters(named_masters)
-            .map_err(|problem| anyhow::anyhow!("cluster.master: {problem}"))?,
-        ip_sources: check::ip_sources(&section.ip_sources).map_err(with_key("ip_sources"))?,
+        masters,
+        ip_sources,
         enforce_rfc952: section.enforce_rfc952,
         recurse_on: section.recurse_on,
         enumeration_on: section.enumeration_on,
@@ -333,7 +350,7 @@ pub(super) fn discovery_config(
         resolvers,
         zone_resolvers,
         timeout: section.timeout,
-        forward_policy: forward_policy(&section.forward_policy)?,
+        forward_policy,
         forward_cache_bytes: section.forward_cache_bytes,
         forward_max_inflight: section.forward_max_inflight,
         forward_max_sockets: section.forward_max_sockets,
@@ -348,18 +365,41 @@ pub(super) fn discovery_config(
         quic_port: section.quic_port,
         tls_certificate: section.tls_certificate,
         tls_key: section.tls_key,
-        also_notify: check::resolvers(&section.also_notify).map_err(with_key("also_notify"))?,
+        also_notify,
         allow_transfer: section.allow_transfer,
         stream_timeouts: transom_discovery::source::StreamTimeouts::default(),
         cluster_settings: cluster_settings(cluster, zookeeper, file),
+    };
+    let invalid_keys: Vec<String> = problems.iter().map(|text| key_of(text).to_owned()).collect();
+    let others = config.problems().into_iter().map(|(keys, what)| {
+        let keys: Vec<_> = keys.split(", ").map(|key| format!("`discovery.{key}`")).collect();
+        format!("{}: {what}", keys.join(" and "))
+    });
+    problems.extend(others.filter(|text| !invalid_keys.iter().any(|key| key == key_of(text))));
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n"));
+    }
+    Ok(config)
+}
+
+/// The key at the beginning of a problem.
+fn key_of(problem: &str) -> &str {
+    problem.split('`').nth(1).unwrap_or_default()
+}
+
+/// The value, or the default and a problem of this key of `[discovery]`.
+fn valid<T: Default>(problems: &mut Vec<String>, key: &str, checked: check::Checked<T>) -> T {
+    checked.unwrap_or_else(|problem| {
+        problems.push(format!("`discovery.{key}`: {problem}"));
+        T::default()
     })
 }
 
-fn forward_policy(text: &str) -> anyhow::Result<transom_discovery::ForwardPolicy> {
+fn forward_policy(text: &str) -> Result<transom_discovery::ForwardPolicy, String> {
     check::forward_policy(text).map_err(|problem| {
         match config::renamed_value("discovery.forward_policy", text) {
-            Some(new) => anyhow::anyhow!("discovery.forward_policy: {problem}; `{text}` is now `{new}`"),
-            None => anyhow::anyhow!("discovery.forward_policy: {problem}"),
+            Some(new) => format!("`discovery.forward_policy`: {problem}; `{text}` is now `{new}`"),
+            None => format!("`discovery.forward_policy`: {problem}"),
         }
     })
 }

@@ -59,6 +59,11 @@ static KEYS: LazyLock<&'static [&'static str]> = LazyLock::new(|| {
     }
 });
 
+/// Whether `[kubernetes]` has a key or a table with this name.
+pub(in crate::config) fn is_key(name: &str) -> bool {
+    KEYS.contains(&name)
+}
+
 /// A source of settings whose tables of instances are moved to [`SECTION`].
 pub(in crate::config) struct WithInstances<'a, P> {
     pub(in crate::config) source: P,

@@ -22,7 +22,7 @@ use super::schema;
 
 pub(crate) use autoscale::Agents;
 pub(super) use instances::{
-    Inheritance, SECTION as INSTANCES, WithInstances, names as instance_names, problems,
+    Inheritance, SECTION as INSTANCES, WithInstances, is_key, names as instance_names, problems,
 };
 pub(crate) use period::Period;
 pub(super) use variables::{Variables, names_of as variables_of};

@@ -97,7 +97,7 @@ fn load_names_mistakes_with_their_key() {
         ("[apps]\nenable_features = [\"secret\"]\n", "is `secret` (in"),
         (
             "[apps]\nmax_versions = 0\nmax_apps = 0\n",
-            "`apps.max_apps` is 0: it must be at least 1\n`apps.max_versions` is 0",
+            "`apps.max_versions` is 0: it must be between 1 and 1000",
         ),
         (
             "[workflow]\nmax_jobs_bytes = 1000\n",
@@ -141,6 +141,138 @@ fn load_names_mistakes_with_their_key() {
             "{text:?} gave {error:?}, expected {expected:?}"
         );
     }
+}
+
+/// Values that a service would ignore, or only reject when it starts.
+#[test]
+fn values_without_effect_are_rejected() {
+    for (text, expected) in [
+        (
+            "[log]\nlevel = \"inof\"\n",
+            "`log.level`: unknown log level `inof`",
+        ),
+        ("[cluster]\nmaster = \"10.0.0.1\"\n", "`cluster.master`: "),
+        ("[cluster]\nmaster = \"\"\n", "`cluster.master`: "),
+        ("[cluster]\nmaster = \"zk:/h:1/m\"\n", "`cluster.master`: "),
+        (
+            "[cluster]\nfallback_masters = [\"h:99999\"]\n",
+            "`cluster.fallback_masters`: ",
+        ),
+        ("[cluster]\nusername = \"u\"\n", "`cluster.password` is missing"),
+        (
+            "[cluster]\nkey_file = \"k\"\n",
+            "`cluster.certificate_file` is missing",
+        ),
+        (
+            "[cluster]\nstate_timeout_seconds = 0\n",
+            "`cluster.state_timeout_seconds` is 0",
+        ),
+        ("[store]\nserver = \"redsi://h:1\"\n", "`store.server`: "),
+        ("[store]\nserver = \"file:\"\n", "`store.server`: "),
+        ("[store]\nuser = \"u\"\n", "`store.server`: "),
+        (
+            "[plugins.oci]\ninsecure_registries = [\"http://r:5000\"]\n",
+            "`plugins.oci.insecure_registries` is \"http://r:5000\"; expected `host`",
+        ),
+        (
+            "[[plugins.oci.credentials]]\nregistry = \"r/x\"\nuser = \"u\"\npassword = \"p\"\n",
+            "`plugins.oci.credentials.registry` is \"r/x\"",
+        ),
+        (
+            "[[plugins.oci.credentials]]\nregistry = \"r\"\nuser = \"u\"\n",
+            "expected exactly one of password and password_file",
+        ),
+        (
+            "[discovery]\nip_sources = [\"moon\"]\n",
+            "`discovery.ip_sources`: ",
+        ),
+        (
+            "[discovery]\nforward_policy = \"ordered\"\n",
+            "`ordered` is now `sequential`",
+        ),
+        ("[discovery]\nresolvers = [\"dns\"]\n", "`discovery.resolvers`: "),
+        (
+            "[discovery]\nrefresh_seconds = 0\n",
+            "`discovery.refresh_seconds`: ",
+        ),
+        ("[discovery]\ndomain = \"a_b\"\n", "`discovery.domain`: "),
+        ("[workflow]\nmaster = \"h\"\n", "`workflow.master`: "),
+        (
+            "[workflow]\noperator_api_url = \"10.0.0.1:11000\"\n",
+            "`workflow.operator_api_url` is not a URL",
+        ),
+    ] {
+        let error = read(text).expect_err(text);
+        assert!(
+            error.starts_with(expected) || error.contains(expected),
+            "{text:?} gave {error:?}"
+        );
+        assert!(error.lines().count() == 1, "{error}");
+        assert!(error.contains(", line "), "{error}");
+    }
+}
+
+#[test]
+fn all_faults_are_reported_together_in_words_with_their_lines() {
+    let error = read(
+        "[apps]\nport = 70000\nlistener = 127.0.0.1\nprot = 1\nmax_body = true\nmax_apps = 0\n\
+         trusted_networks = [\"10.0.0.0/8\",\n  \"moon\"]\n[log]\nlevel = \"inof\"\nformat = \"xml\"\n\
+         [workflow]\nmesos_ssl = \"yes\"\napi_username = \"u\"\n[cluster]\nmaster = \"h\"\n\
+         [admin]\nlistener = \"10.0.0\"\n[discovery]\nipsources = []\nttl = -1\nsoa_mname = \"a..b\"\n",
+    )
+    .expect_err("faults");
+    for (line, expected) in [
+        (2, "`apps.port` is 70000"),
+        (2, "expected a whole number, 0 to 65535"),
+        (3, "needs quotes, as in \"127.0.0.1\""),
+        (4, "unknown key `apps.prot`"),
+        (5, "`apps.max_body` is true"),
+        (6, "`apps.max_apps` is 0"),
+        (8, "`apps.trusted_networks.1`"),
+        (10, "unknown log level `inof`"),
+        (11, "`log.format` is `xml`"),
+        (13, "`workflow.cluster_ssl` is the text \"yes\""),
+        (13, "expected true or false, without quotes"),
+        (12, "`workflow.api_password` is missing"),
+        (16, "`cluster.master`: "),
+        (
+            18,
+            "`admin.listener`: invalid IP address syntax; expected an address in quotes",
+        ),
+        (20, "did you mean `ip_sources`?"),
+        (21, "`discovery.ttl` is -1"),
+        (22, "`discovery.soa_mname`: "),
+    ] {
+        let found = error
+            .lines()
+            .any(|text| text.contains(&format!("line {line}")) && text.contains(expected));
+        assert!(found, "{line} {expected}: {error}");
+    }
+    assert_eq!(error.lines().count(), 15, "{error}");
+}
+
+#[test]
+fn faults_of_shared_keys_are_reported_once() {
+    let error = read("[kubernetes]\nport = 70000\nds_mem = -1\n[kubernetes.a]\n[kubernetes.b]\ntz = 1\n")
+        .expect_err("faults");
+    assert_eq!(error.matches("`kubernetes.port` is 70000").count(), 1, "{error}");
+    assert!(
+        error.contains("`kubernetes.b.tz` is 1 (in ") && error.contains(", line 6)"),
+        "{error}"
+    );
+    assert!(
+        error.contains("`kubernetes.ds_mem`") && error.contains(", line 3)"),
+        "{error}"
+    );
+    assert_eq!(error.lines().count(), 3, "{error}");
+}
+
+#[test]
+fn many_faults_are_counted() {
+    let keys: String = (0..150).map(|number| format!("unknown{number} = 1\n")).collect();
+    let error = read(&format!("[apps]\n{keys}")).expect_err("faults");
+    assert_eq!(error.lines().count(), 101, "{error}");
+    assert!(error.ends_with("\nand 50 more"), "{error}");
 }
 
 #[test]

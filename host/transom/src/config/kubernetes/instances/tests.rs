@@ -108,7 +108,7 @@ fn faults_name_the_sections() {
         ),
         (
             "[kubernetes.a]\nport = \"x\"\n",
-            &["`kubernetes.a.port` is string"],
+            &["`kubernetes.a.port` is the text"],
         ),
         (
             "[kubernetes.a.deeper]\nx = 1\n",
