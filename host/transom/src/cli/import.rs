@@ -7,6 +7,7 @@
 mod literal;
 mod marathon;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -194,7 +195,12 @@ fn import_workflow(
     // This program's names are inserted last, so that they take precedence.
     let is_primary_name = |key: &String| KEYS.iter().any(|(name, _)| name == key);
     let (first, last): (Vec<_>, Vec<_>) = section.iter().partition(|(key, _)| !is_primary_name(key));
+    let mut commented = Vec::new();
     for (key, value) in first.into_iter().chain(last) {
+        let (value, has_comment) = literal::without_comment(value);
+        if has_comment {
+            commented.push(key.clone());
+        }
         let neutral = config::WORKFLOW_ALIASES
             .iter()
             .find(|(_, alias)| alias == key)
@@ -202,7 +208,7 @@ fn import_workflow(
         match KEYS.iter().find(|(candidate, _)| *candidate == neutral) {
             // A key without a value is ignored.
             Some(_) if value.is_empty() => {}
-            Some((_, kind)) => match convert(*kind, value) {
+            Some((_, kind)) => match convert(*kind, &value) {
                 Ok(value) => drop(table.insert(neutral.to_owned(), value)),
                 Err(error) => errors.push(format!("[{name}] {key}: {error}")),
             },
@@ -222,6 +228,11 @@ fn import_workflow(
     if !ignored.is_empty() {
         output += "# Ignored, because there are no settings with these names: ";
         output += &ignored.join(", ");
+        output += ".\n";
+    }
+    if !commented.is_empty() {
+        output += "# The comments (`// …`) after the values of these keys are dropped: ";
+        output += &commented.join(", ");
         output += ".\n";
     }
     for gap in config::missing(&sections) {
@@ -284,7 +295,7 @@ fn convert(kind: Kind, text: &str) -> Result<Value, String> {
             .map(Value::Integer)
             .map_err(|_| error("a whole number")),
         Kind::Number => text.parse().map(Value::Float).map_err(|_| error("a number")),
-        Kind::List => match literal::parse(unquoted_list(text)) {
+        Kind::List => match literal::parse(&bracketed(unquoted_list(text))) {
             Ok(list @ Value::Array(_)) => Ok(list),
             Ok(_) => Err(error("a list")),
             Err(error) => Err(format!("is {text:?}, which is not a list: {error}")),
@@ -295,10 +306,19 @@ fn convert(kind: Kind, text: &str) -> Result<Value, String> {
 /// A quoted list, as in `'["a:b"]'`, without the quotes.
 fn unquoted_list(text: &str) -> &str {
     let inner = literal::unquoted(text).trim();
-    if inner.starts_with(['[', '(']) {
+    if inner.starts_with(['[', '(', '{']) {
         inner
     } else {
         text
+    }
+}
+
+/// Objects with commas between them, as the older provider's page has them, as a list.
+fn bracketed(text: &str) -> Cow<'_, str> {
+    if text.starts_with('{') {
+        format!("[{text}]").into()
+    } else {
+        text.into()
     }
 }
 
@@ -443,6 +463,45 @@ something_else = 1
                 .expect_err(list)
                 .to_string();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    /// The older provider's page has lists of objects without brackets, with a comma at the end.
+    #[test]
+    fn objects_without_brackets_are_lists_and_comments_are_dropped() {
+        for (text, expected) in [
+            (r#"'{ "name":"TZ", "value":"UTC" },'"#, &["TZ"][..]),
+            (r#"'{ "name":"TZ", "value":"UTC" }'"#, &["TZ"]),
+            (
+                r#"{"name":"A", "value":"1"}, {"name":"B", "value":"//x"},"#,
+                &["A", "B"],
+            ),
+            (r#"'{ "name":"TZ", "value":"UTC" },' // the zone"#, &["TZ"]),
+            (
+                "[{\"name\":\"A\", \"value\":\"1\"}, // one\n  {\"name\":\"B\", \"value\":\"2\"}]",
+                &["A", "B"],
+            ),
+        ] {
+            let file = format!(
+                "[mesos]\ndocker_environment = {text}\nmesos_ssl = True // TLS\n\
+                 mesos_fetch_uri = http://h/x.tar.gz\nmaster = 'm:5050' // ours\n"
+            );
+            let output = import_workflow(&file, Path::new("f")).expect(text);
+            let document: Table = output.parse().expect("TOML");
+            let workflow = &document["workflow"];
+            let variables = workflow["container_environment"].as_array().expect("a list");
+            let names: Vec<_> = variables
+                .iter()
+                .filter_map(|item| item["name"].as_str())
+                .collect();
+            assert_eq!(names, expected, "{text}");
+            assert_eq!(workflow["cluster_ssl"].as_bool(), Some(true));
+            assert_eq!(workflow["cluster_fetch_uri"].as_str(), Some("http://h/x.tar.gz"));
+            assert_eq!(workflow["master"].as_str(), Some("m:5050"));
+            assert!(
+                output.contains("are dropped: ") && output.contains("mesos_ssl"),
+                "{output}"
+            );
         }
     }
 

@@ -32,6 +32,34 @@ pub(super) fn unquoted(text: &str) -> &str {
         .unwrap_or(text)
 }
 
+/// A value without its comments (`// …` after a blank, outside of quotes), and whether it had any.
+pub(super) fn without_comment(text: &str) -> (String, bool) {
+    let (mut kept, mut has_comment) = (String::new(), false);
+    let (mut quote, mut before) = (None, ' ');
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        let starts_comment = char == '/' && chars.peek() == Some(&'/') && before.is_whitespace();
+        if starts_comment && quote.is_none() {
+            has_comment = true;
+            while chars.next_if(|char| *char != '\n').is_some() {}
+            continue;
+        }
+        match char {
+            '\\' if quote.is_some() => {
+                kept.push(char);
+                kept.extend(chars.next());
+                continue;
+            }
+            '"' | '\'' if quote == Some(char) => quote = None,
+            '"' | '\'' if quote.is_none() => quote = Some(char),
+            _ => {}
+        }
+        kept.push(char);
+        before = char;
+    }
+    (kept.trim().to_owned(), has_comment)
+}
+
 struct Parser<'a> {
     chars: Peekable<Chars<'a>>,
 }

@@ -2,8 +2,8 @@
 //! in the environment, and a folder with one file for each flag, as `/etc/marathon/conf`.
 //!
 //! The table of `config::marathon` maps flags to keys. A flag without a key becomes a comment with the
-//! reason. Values are only printed as settings, never in comments or errors, because they may be
-//! secrets.
+//! reason. Comments and errors contain no values of flags that may be secrets. Nothing is executed: a
+//! line that needs a shell is named in a comment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,17 @@ const VARIABLES: &str = "MARATHON_";
 /// them.
 const NOT_FLAGS: [&str; 2] = ["app_", "java_args"];
 
-/// Flags and their values; `None` for a flag without a value.
+/// The variable with the credentials of the API, if the flag is not set.
+const CREDENTIALS_VARIABLE: &str = "MESOSPHERE_HTTP_CREDENTIALS";
+
+/// Flags and their values, and what was left out of their source.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Flags(BTreeMap<String, Option<String>>);
+pub(super) struct Flags {
+    /// `None` for a flag without a value; an empty text is a value that was given and is empty.
+    values: BTreeMap<String, Option<String>>,
+    /// Notes for the operator.
+    notes: Vec<String>,
+}
 
 impl Flags {
     fn insert(&mut self, name: &str, value: Option<String>) {
@@ -33,34 +41,39 @@ impl Flags {
             .trim_start_matches('-')
             .replace('-', "_")
             .to_ascii_lowercase();
-        self.0.insert(name, value);
+        self.values.insert(name, value);
     }
 
     /// Adds the flags of `others` that are not set yet.
     pub(super) fn or_insert_all(mut self, others: Self) -> Self {
-        for (name, value) in others.0 {
-            self.0.entry(name).or_insert(value);
+        for (name, value) in others.values {
+            self.values.entry(name).or_insert(value);
         }
+        self.notes.extend(others.notes);
         self
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.values.is_empty()
     }
 
-    /// Reads flags from the environment. An empty variable is a flag without a value.
+    /// Reads flags from the environment.
     pub(super) fn from_variables(variables: impl Iterator<Item = (String, String)>) -> Self {
-        let mut flags = Self::default();
+        let (mut flags, mut defaults) = (Self::default(), Self::default());
         for (name, value) in variables {
+            if name == CREDENTIALS_VARIABLE {
+                defaults.insert("http_credentials", Some(value));
+                continue;
+            }
             let Some(name) = name.strip_prefix(VARIABLES) else {
                 continue;
             };
             let name = name.to_ascii_lowercase();
             if !NOT_FLAGS.iter().any(|other| name.starts_with(other)) {
-                flags.insert(&name, Some(value).filter(|value| !value.is_empty()));
+                flags.insert(&name, Some(value));
             }
         }
-        flags
+        flags.or_insert_all(defaults)
     }
 
     /// Reads a folder: the name of a file is a flag, its content the value; `?flag` is a flag without a
@@ -87,7 +100,7 @@ impl Flags {
             let content = content.trim();
             match name.strip_prefix('?') {
                 Some(flag) => flags.insert(flag, None),
-                None => flags.insert(&name, Some(content.to_owned()).filter(|value| !value.is_empty())),
+                None => flags.insert(&name, Some(content.to_owned())),
             }
         }
         if flags.is_empty() {
@@ -103,35 +116,60 @@ impl Flags {
     pub(super) fn from_text(text: &str) -> Option<anyhow::Result<Self>> {
         let lines = || {
             text.lines()
-                .map(str::trim)
-                .filter(|line| !line.is_empty() && !line.starts_with('#'))
+                .enumerate()
+                .map(|(index, line)| (index + 1, line.trim()))
+                .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         };
-        let variable = |line: &str| {
-            line.strip_prefix("export ")
-                .unwrap_or(line)
-                .starts_with(VARIABLES)
-        };
-        if lines().any(|line| line.starts_with('[')) {
+        if lines().any(|(_, line)| line.starts_with('[') && !line.starts_with("[ ")) {
             return None;
         }
-        if lines().any(variable) {
-            return Some(
-                lines()
-                    .filter(|line| variable(line))
-                    .try_fold(Self::default(), |flags, line| {
-                        let line = line.strip_prefix("export ").unwrap_or(line).trim();
-                        let (name, value) = line.split_once('=').unwrap_or((line, ""));
-                        let value = split_words(value).context(name.to_owned())?.join(" ");
-                        let new_flags =
-                            Self::from_variables(std::iter::once((name.trim().to_owned(), value)));
-                        Ok(new_flags.or_insert_all(flags))
-                    }),
-            );
+        if lines().any(|(_, line)| variable(line).is_some()) {
+            return Some(Self::from_assignments(lines()));
         }
-        if lines().any(|line| line.split_whitespace().any(|word| word.starts_with("--"))) {
-            return Some(Self::from_command_line(&lines().collect::<Vec<_>>().join("\n")));
+        if lines().any(|(_, line)| line.split_whitespace().any(|word| word.starts_with("--"))) {
+            let lines: Vec<_> = lines().map(|(_, line)| line).collect();
+            return Some(Self::from_command_line(&lines.join("\n")));
         }
         None
+    }
+
+    /// Reads `NAME=value` lines, with or without `export`, as a shell reads them.
+    fn from_assignments<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> anyhow::Result<Self> {
+        let mut flags = Self::default();
+        let mut variables = Vec::new();
+        for (number, line) in lines {
+            let Some((name, value)) = variable(line) else {
+                if !is_plain_assignment(line) {
+                    flags
+                        .notes
+                        .push(format!("line {number} is not read: it needs a shell"));
+                }
+                continue;
+            };
+            let words = split_words(value).with_context(|| format!("line {number}: {name}"))?;
+            if words.iter().any(|word| word.needs_shell) {
+                flags.notes.push(format!(
+                    "line {number}: the value of {name} is not read, because it needs a shell; set it by hand"
+                ));
+                continue;
+            }
+            let end = words
+                .iter()
+                .position(|word| word.text.starts_with('#') && !word.quoted);
+            if let Some(end) = end.filter(|end| *end > 0) {
+                flags
+                    .notes
+                    .push(format!("line {number}: the comment after {name} is dropped"));
+                let value = joined(&words[..end]);
+                variables.push((name.to_owned(), value));
+            } else {
+                variables.push((name.to_owned(), joined(&words)));
+            }
+        }
+        let notes = std::mem::take(&mut flags.notes);
+        let mut flags = Self::from_variables(variables.into_iter());
+        flags.notes = notes;
+        Ok(flags)
     }
 
     /// Reads `--flag value`, `--flag=value`, or `--flag`. Words before the first flag are the program
@@ -140,12 +178,23 @@ impl Flags {
         let mut flags = Self::default();
         let mut words = split_words(text)?.into_iter().peekable();
         while let Some(word) = words.next() {
-            let Some(flag) = word.strip_prefix("--").filter(|flag| !flag.is_empty()) else {
+            let Some(flag) = word.text.strip_prefix("--").filter(|flag| !flag.is_empty()) else {
                 continue;
             };
-            match flag.split_once('=') {
-                Some((flag, value)) => flags.insert(flag, Some(value.to_owned())),
-                None => flags.insert(flag, words.next_if(|next| !next.starts_with("--"))),
+            let (flag, value, needs_shell) = match flag.split_once('=') {
+                Some((flag, value)) => (flag, Some(value.to_owned()), word.needs_shell),
+                None => {
+                    let next = words.next_if(|next| !next.text.starts_with("--"));
+                    let needs_shell = next.as_ref().is_some_and(|next| next.needs_shell);
+                    (flag, next.map(|next| next.text), needs_shell)
+                }
+            };
+            if needs_shell {
+                flags.notes.push(format!(
+                    "the value of --{flag} is not read, because it needs a shell; set it by hand"
+                ));
+            } else {
+                flags.insert(flag, value);
             }
         }
         Ok(flags)
@@ -159,8 +208,11 @@ impl Flags {
         base_dir: &Path,
         components: Option<PathBuf>,
     ) -> anyhow::Result<String> {
-        let mut converted = Converted::default();
-        for (flag, value) in self.0 {
+        let mut converted = Converted {
+            attention: self.notes,
+            ..Converted::default()
+        };
+        for (flag, value) in self.values {
             converted.add(&flag, value.as_deref());
         }
         converted.into_toml(source, base_dir, components)
@@ -186,9 +238,13 @@ impl Converted {
             }
             (Some(Counterpart::Attention(advice)), _) => self.attention.push(format!("--{flag}: {advice}")),
             (Some(_), None) => self.errors.push(format!("--{flag} has no value")),
+            (Some(_), Some("")) => self.attention.push(format!("--{flag} is empty: it is left out")),
             (Some(Counterpart::Key(key, form)), Some(value)) => match config::parse_flag_value(form, value) {
                 Ok(value) => self.set(flag, key, value),
-                Err(expected) => self.errors.push(format!("--{flag}: expected {expected}")),
+                // Only numbers have a form, and a number is no secret.
+                Err(expected) => self
+                    .errors
+                    .push(format!("--{flag} is {value:?}: expected {expected}")),
             },
             (Some(Counterpart::SameKey(form)), Some(value)) => self.set_same_name(flag, form, value),
             (Some(Counterpart::Credentials), Some(value)) => match value.split_once(':') {
@@ -220,23 +276,51 @@ impl Converted {
         self.insert(section, name, value);
     }
 
-    /// Sets a key of `[apps]` with the name of the flag, in the first form that the settings accept.
+    /// Sets a key of `[apps]` with the name of the flag, in the first form that the settings accept. None
+    /// of these flags is a secret.
     fn set_same_name(&mut self, flag: &str, form: FlagForm, value: &str) {
         let candidates = [form, FlagForm::Text].map(|form| config::parse_flag_value(form, value));
-        let accepted = candidates.iter().flatten().find(|value| {
-            let section = Table::from_iter([(flag.to_owned(), (*value).clone())]);
-            section.try_into::<config::Apps>().is_ok()
-        });
-        match (accepted, &candidates[0]) {
-            (Some(value), _) => self.insert("apps", flag, value.clone()),
-            (None, Err(expected)) => self.errors.push(format!("--{flag}: expected {expected}")),
-            (None, Ok(_)) if is_setting(flag) => {
-                self.errors.push(format!("--{flag}: the value is out of range"));
+        if let Some(value) = candidates
+            .iter()
+            .flatten()
+            .find(|value| rejection(flag, value).is_none())
+        {
+            return self.insert("apps", flag, value.clone());
+        }
+        match &candidates[0] {
+            Err(expected) => self
+                .errors
+                .push(format!("--{flag} is {value:?}: expected {expected}")),
+            Ok(Value::Array(items)) => self.set_known_items(flag, items),
+            Ok(_) if flag == "gpu_scheduling_behavior" => self.unsupported.push(format!(
+                "--{flag} is {value:?}: there is no such behaviour, so the default applies, \"restricted\""
+            )),
+            Ok(accepted) if is_setting(flag) => {
+                let expected = rejection(flag, accepted).unwrap_or_default();
+                self.errors.push(format!("--{flag} is {value:?}: {expected}"));
             }
-            (None, Ok(_)) => self
+            Ok(_) => self
                 .unsupported
                 .push(format!("--{flag}: there is no setting `apps.{flag}` yet")),
         }
+    }
+
+    /// Sets a list without the items that the settings do not have.
+    fn set_known_items(&mut self, flag: &str, items: &[Value]) {
+        let is_known = |item: &Value| rejection(flag, &Value::Array(vec![item.clone()])).is_none();
+        let (known, others): (Vec<_>, Vec<_>) = items.iter().cloned().partition(is_known);
+        for item in others {
+            let item = item.as_str().unwrap_or_default().to_owned();
+            let reason = match item.as_str() {
+                "vips" => {
+                    "ports with a VIP label need no switch; the cluster's load balancer reads the labels"
+                }
+                "maintenance_mode" => "it is on: the default of `apps.maintenance` is \"evacuate\"",
+                _ => "there is no such feature",
+            };
+            self.unsupported.push(format!("--{flag} {item:?}: {reason}"));
+        }
+        self.insert("apps", flag, Value::Array(known));
     }
 
     fn insert(&mut self, section: &'static str, key: &str, value: Value) {
@@ -293,6 +377,38 @@ impl Converted {
     }
 }
 
+/// Why `[apps]` cannot have this value; `None` if it can.
+fn rejection(key: &str, value: &Value) -> Option<String> {
+    let section = Table::from_iter([(key.to_owned(), value.clone())]);
+    let error = section.try_into::<config::Apps>().err()?;
+    let expected = error.message().rsplit_once("expected ");
+    Some(match expected {
+        Some((_, expected)) => format!("expected {}", config::expected_in_words(expected.trim())),
+        None => error.message().to_owned(),
+    })
+}
+
+/// The name and the value of a `MARATHON_` variable in a line with an assignment.
+fn variable(line: &str) -> Option<(&str, &str)> {
+    let line = line.strip_prefix("export ").unwrap_or(line).trim();
+    let (name, value) = line.split_once('=').unwrap_or((line, ""));
+    let name = name.trim();
+    (name.starts_with(VARIABLES) || name == CREDENTIALS_VARIABLE).then_some((name, value))
+}
+
+/// Whether a line sets another variable, as in `PATH=/bin`.
+fn is_plain_assignment(line: &str) -> bool {
+    let line = line.strip_prefix("export ").unwrap_or(line).trim();
+    let Some((name, value)) = line.split_once('=') else {
+        return false;
+    };
+    let is_name = |name: &str| {
+        name.chars()
+            .all(|char| char.is_ascii_alphanumeric() || char == '_')
+    };
+    is_name(name.trim()) && !value.contains(VARIABLES)
+}
+
 /// Whether `[apps]` has this key.
 fn is_setting(key: &str) -> bool {
     let section = Table::try_from(config::Apps::default()).unwrap_or_default();
@@ -310,31 +426,63 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     String::from_utf8(content).with_context(|| format!("{} is not a text file", path.display()))
 }
 
+/// A word of a shell's line.
+#[derive(Debug, Default)]
+struct Word {
+    text: String,
+    /// Whether a part is in quotes.
+    quoted: bool,
+    /// Whether a shell would replace a part, as in `$HOME` or `$(hostname)`.
+    needs_shell: bool,
+}
+
+/// The text of several words.
+fn joined(words: &[Word]) -> String {
+    words
+        .iter()
+        .map(|word| word.text.as_str())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
 /// Splits a text into words as a shell does, with quotes, and backslashes as escapes.
-fn split_words(text: &str) -> anyhow::Result<Vec<String>> {
+fn split_words(text: &str) -> anyhow::Result<Vec<Word>> {
     let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut chars = text.chars();
+    let mut word: Option<Word> = None;
+    let mut chars = text.chars().peekable();
+    let is_replaced = |char: char, next: Option<&char>| {
+        char == '`'
+            || char == '$'
+                && next.is_some_and(|next| matches!(next, '{' | '(' | '_') || next.is_ascii_alphanumeric())
+    };
     while let Some(char) = chars.next() {
         match char {
             quote @ ('"' | '\'') => {
                 let word = word.get_or_insert_default();
+                word.quoted = true;
                 loop {
                     match chars.next() {
                         None => bail!("a quote is not closed"),
                         Some(char) if char == quote => break,
-                        Some('\\') if quote == '"' => word.extend(chars.next()),
-                        Some(char) => word.push(char),
+                        Some('\\') if quote == '"' => word.text.extend(chars.next()),
+                        Some(char) => {
+                            word.needs_shell |= quote == '"' && is_replaced(char, chars.peek());
+                            word.text.push(char);
+                        }
                     }
                 }
             }
             // A backslash at the end of a line continues it.
             '\\' => match chars.next() {
                 None | Some('\n') => {}
-                Some(char) => word.get_or_insert_default().push(char),
+                Some(char) => word.get_or_insert_default().text.push(char),
             },
             char if char.is_whitespace() => words.extend(word.take()),
-            char => word.get_or_insert_default().push(char),
+            char => {
+                let word = word.get_or_insert_default();
+                word.needs_shell |= is_replaced(char, chars.peek());
+                word.text.push(char);
+            }
         }
     }
     words.extend(word);

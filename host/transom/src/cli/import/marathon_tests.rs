@@ -135,21 +135,21 @@ fn credentials_for_an_exposed_listener_are_reported_as_missing() {
 }
 
 #[test]
-fn wrong_value_is_an_error_that_does_not_quote_it() {
+fn wrong_value_is_an_error_that_names_it_unless_it_may_be_a_secret() {
     for (text, expected) in [
-        ("--http_port s3cret", "--http_port: expected a whole number"),
+        ("--http_port x", "--http_port is \"x\": expected a whole number"),
         ("--http_port --master m:1", "--http_port has no value"),
         (
             "--http_credentials s3cret",
             "--http_credentials: expected USER:PASSWORD",
         ),
         (
-            "--failover_timeout s3cret",
-            "--failover_timeout: expected a whole number",
+            "--failover_timeout soon",
+            "--failover_timeout is \"soon\": expected a whole number",
         ),
         (
             "--local_port_min 70000",
-            "--local_port_min: the value is out of range",
+            "--local_port_min is \"70000\": expected a whole number, 0 to 65535",
         ),
     ] {
         let error = flags(text)
@@ -164,6 +164,98 @@ fn wrong_value_is_an_error_that_does_not_quote_it() {
         .expect_err("open")
         .to_string();
     assert!(error.contains("a quote is not closed"), "{error}");
+}
+
+#[test]
+fn features_without_counterpart_are_dropped_with_a_note() {
+    let (text, settings) = imported(flags(
+        "MARATHON_MASTER=zk://zk1:2181/mesos\n\
+         MARATHON_ENABLE_FEATURES=vips,task_killing,external_volumes,gpu_resources,maintenance_mode,moon\n\
+         MARATHON_GPU_SCHEDULING_BEHAVIOR=undefined\n",
+    ));
+    let apps = settings.apps.expect("on");
+    assert_eq!(apps.enable_features.len(), 3, "{text}");
+    assert_eq!(apps.gpu_scheduling_behavior, config::GpuScheduling::Restricted);
+    let comments = comments(&text);
+    for expected in [
+        "# * --enable_features \"vips\": ports with a VIP label need no switch",
+        "# * --enable_features \"maintenance_mode\": it is on",
+        "# * --enable_features \"moon\": there is no such feature",
+        "# * --gpu_scheduling_behavior is \"undefined\"",
+    ] {
+        assert!(comments.contains(expected), "{expected}\n{comments}");
+    }
+}
+
+#[test]
+fn credentials_of_the_launcher_are_read_unless_the_flag_is_set() {
+    for (text, expected) in [
+        ("MESOSPHERE_HTTP_CREDENTIALS=ops:secret\n", "secret"),
+        (
+            "MARATHON_HTTP_CREDENTIALS=ops:own\nexport MESOSPHERE_HTTP_CREDENTIALS=ops:secret\n",
+            "own",
+        ),
+    ] {
+        let (text, settings) = imported(flags(text));
+        let apps = settings.apps.expect("on");
+        assert_eq!(apps.api_username.as_deref(), Some("ops"));
+        assert_eq!(apps.api_password.expect("set").reveal(), expected, "{text}");
+    }
+}
+
+#[test]
+fn lines_that_need_a_shell_are_named_and_not_executed() {
+    let (text, settings) = imported(flags(
+        ": ${MARATHON_HTTP_PORT=8081}\nMARATHON_HOSTNAME=\"${HOST_IP}\"\n\
+         MARATHON_FRAMEWORK_NAME=$(hostname -f)\nMARATHON_MESOS_USER='$literal'\n\
+         MARATHON_FAILOVER_TIMEOUT=3600 # an hour\nMARATHON_MESOS_ROLE=`id -un`\nPATH=/bin\n",
+    ));
+    let apps = settings.apps.expect("on");
+    assert_eq!((apps.port, apps.hostname.as_str()), (8080, ""));
+    assert_eq!(
+        (apps.framework_name.as_str(), apps.role.as_str()),
+        ("marathon", "*")
+    );
+    assert_eq!((apps.user.as_str(), apps.failover_timeout), ("$literal", 3600));
+    let comments = comments(&text);
+    for expected in [
+        "# * line 1 is not read: it needs a shell",
+        "# * line 2: the value of MARATHON_HOSTNAME is not read, because it needs a shell",
+        "# * line 3: the value of MARATHON_FRAMEWORK_NAME is not read",
+        "# * line 5: the comment after MARATHON_FAILOVER_TIMEOUT is dropped",
+        "# * line 6: the value of MARATHON_MESOS_ROLE is not read",
+    ] {
+        assert!(comments.contains(expected), "{expected}\n{comments}");
+    }
+    assert!(!comments.contains("line 7"), "{comments}");
+
+    let (text, settings) = imported(flags(
+        "java -jar marathon.jar --hostname $(hostname -f) --http_port 81",
+    ));
+    assert_eq!(settings.apps.expect("on").port, 81);
+    assert!(
+        text.contains("# * the value of --hostname is not read, because it needs a shell"),
+        "{text}"
+    );
+}
+
+#[test]
+fn empty_values_are_left_out_with_a_note() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, content) in [("mesos_user", "\n"), ("http_port", "82"), ("hostname", "")] {
+        std::fs::write(dir.path().join(name), content).expect("written");
+    }
+    let (text, settings) = imported(Flags::from_folder(dir.path()).expect("a folder"));
+    let apps = settings.apps.expect("on");
+    assert_eq!((apps.port, apps.user.as_str()), (82, "root"));
+    for flag in ["mesos_user", "hostname"] {
+        assert!(
+            text.contains(&format!("# * --{flag} is empty: it is left out")),
+            "{text}"
+        );
+    }
+    let (text, _) = imported(flags("MARATHON_MESOS_USER=\nMARATHON_HTTP_CREDENTIALS=\n"));
+    assert!(text.contains("--http_credentials is empty"), "{text}");
 }
 
 #[test]
