@@ -59,6 +59,9 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
         .iter()
         .map(|(name, value)| format!("{name}:{value}"))
         .collect();
+    // A real agent's default is the first two. Volumes in a pod's sandbox need the third one, and are
+    // supported here.
+    let isolation = "posix/cpu,posix/mem,volume/sandbox_path";
     json!({
         "attributes": attributes.join(";"),
         "authenticate_http_readonly": "false",
@@ -70,7 +73,7 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
         "executor_shutdown_grace_period": duration::text(state.config.executor_shutdown_grace),
         "hostname": config.hostname,
         "ip": agent.addr.ip().to_string(),
-        "isolation": "posix/cpu,posix/mem",
+        "isolation": isolation,
         "launcher": "posix",
         "logging_level": "INFO",
         "master": state.master.addr.to_string(),

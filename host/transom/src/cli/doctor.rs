@@ -8,6 +8,7 @@ mod agents;
 mod clock;
 mod dns;
 mod finding;
+mod isolators;
 mod master;
 mod open_files;
 mod plugins;

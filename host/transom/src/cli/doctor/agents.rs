@@ -92,12 +92,7 @@ pub(super) async fn check(listed: &GetAgents) -> Finding {
 
 /// The agent's name, and the time to connect to its port.
 async fn connection_time(agent: &Agent) -> (String, Result<Duration, String>) {
-    let info = &agent.agent_info;
-    let from_pid = agent.pid.as_deref().and_then(pid_address);
-    let (host, port) = match from_pid {
-        Some((host, port)) => (host.to_owned(), port),
-        None => (info.hostname.clone(), info.port.unwrap_or(5051)),
-    };
+    let (host, port) = address(agent);
     let started = Instant::now();
     let connected = timeout(TIMEOUT, TcpStream::connect((host.as_str(), port))).await;
     let result = match connected {
@@ -105,5 +100,14 @@ async fn connection_time(agent: &Agent) -> (String, Result<Duration, String>) {
         Ok(Err(error)) => Err(format!("{host}:{port}: {error}")),
         Err(_) => Err(format!("{host}:{port}: no connection within {TIMEOUT:?}")),
     };
-    (info.hostname.clone(), result)
+    (agent.agent_info.hostname.clone(), result)
+}
+
+/// Host and port of an agent's API.
+pub(super) fn address(agent: &Agent) -> (String, u16) {
+    let info = &agent.agent_info;
+    match agent.pid.as_deref().and_then(pid_address) {
+        Some((host, port)) => (host.to_owned(), port),
+        None => (info.hostname.clone(), info.port.unwrap_or(5051)),
+    }
 }

@@ -14,24 +14,28 @@ const ERROR_SECONDS: i64 = 60;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Compares the clock with the header `Date` of a master's response.
-pub(super) async fn check(url: &str, verify: bool, authorities: Option<&[u8]>) -> Finding {
-    match date(url, verify, authorities).await {
+pub(super) async fn check(client: &reqwest::Client, url: &str) -> Finding {
+    match date(client, url).await {
         Some(their_seconds) => compare_with_clock_of("the master", their_seconds),
         None => Finding::skipped(CHECK, "the master's answers have no readable header `Date`"),
     }
 }
 
-async fn date(url: &str, verify: bool, authorities: Option<&[u8]>) -> Option<i64> {
+/// A client for the cluster manager's own ports. `scheme`: `http` or `https`.
+pub(super) fn http_client(scheme: &str, verify: bool, authorities: Option<&[u8]>) -> Option<reqwest::Client> {
     let builder = reqwest::Client::builder().no_proxy().timeout(TIMEOUT);
-    // Without verification if the settings ask for that: only the header is read, and no credentials
-    // are sent.
+    // Without verification if the settings ask for that.
     let builder = match authorities.and_then(|pem| reqwest::Certificate::from_pem_bundle(pem).ok()) {
         _ if !verify => builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true),
         Some(certificates) => builder.tls_certs_only(certificates),
-        None if url.starts_with("http:") => builder.tls_certs_only([]),
+        None if scheme == "http" => builder.tls_certs_only([]),
         None => builder,
     };
-    let answer = builder.build().ok()?.get(url).send().await.ok()?;
+    builder.build().ok()
+}
+
+async fn date(client: &reqwest::Client, url: &str) -> Option<i64> {
+    let answer = client.get(url).send().await.ok()?;
     let date = answer.headers().get(reqwest::header::DATE)?.to_str().ok()?;
     // An HTTP date has the form of RFC 2822, with the zone "GMT".
     let date = rfc2822::parse(date).ok()?;

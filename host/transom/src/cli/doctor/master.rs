@@ -6,7 +6,7 @@ use std::time::Instant;
 use transom_cluster::{Client, Error};
 use transom_common::error_chain;
 
-use super::{Finding, agents, clock};
+use super::{Finding, agents, clock, isolators};
 use crate::config::Settings;
 use crate::daemon::cluster_config;
 
@@ -47,12 +47,21 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
             )];
             findings.push(version(&client).await);
             let url = format!("{scheme}://{leader}/version");
-            let (agents, clock) = tokio::join!(
+            let Some(client) = clock::http_client(scheme, verify, authorities.as_deref()) else {
+                findings.push(agents::check(&agents).await);
+                return findings;
+            };
+            let http = isolators::Http {
+                scheme,
+                client: client.clone(),
+                settings,
+            };
+            let (connections, isolators, clock) = tokio::join!(
                 agents::check(&agents),
-                clock::check(&url, verify, authorities.as_deref())
+                isolators::check(settings, &agents, &http),
+                clock::check(&client, &url)
             );
-            findings.push(agents);
-            findings.push(clock);
+            findings.extend([connections, isolators, clock]);
             findings
         }
         Err(error) => {
@@ -63,6 +72,7 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
                 findings.push(Finding::ok("version", format!("a master has version {version}")));
             }
             findings.push(Finding::skipped("agents", "no master lists them"));
+            findings.push(Finding::skipped("isolators", "no master lists the agents"));
             findings.push(Finding::skipped("clock", "no master answers"));
             findings
         }
