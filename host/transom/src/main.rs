@@ -18,6 +18,7 @@ mod sources;
 mod telemetry;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -26,6 +27,9 @@ use clap::Parser;
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Maximum wait for blocking work at the end of a command.
+const MAX_RUNTIME_SHUTDOWN: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let command_line = cli::CommandLine::parse();
@@ -41,6 +45,11 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(command_line.run()));
+        .and_then(|runtime| {
+            let outcome = runtime.block_on(command_line.run());
+            // The command has ended, and blocking work without an owner must not delay the exit.
+            runtime.shutdown_timeout(MAX_RUNTIME_SHUTDOWN);
+            outcome
+        });
     exit::report(&outcome)
 }

@@ -113,9 +113,9 @@ async fn other_plugins_answer_during_every_attack() {
         (r#"{"do":"trap"}"#, "unreachable"),
         (r#"{"do":"output","bytes":1000000}"#, "limits.output"),
         (r#"{"do":"bad-text"}"#, "utf-8"),
-        // Billions of lines, and one line of a megabyte.
+        // Billions of lines, and a million lines of a megabyte.
         (r#"{"do":"log","lines":4000000000,"bytes":10}"#, "limits.cpu"),
-        (r#"{"do":"log","lines":1,"bytes":1000000}"#, "limits.output"),
+        (r#"{"do":"log","lines":1000000,"bytes":1000000}"#, "limits.cpu"),
     ] {
         other_plugins_are_not_affected(&site, settings, what).await;
     }

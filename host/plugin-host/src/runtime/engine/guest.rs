@@ -1,11 +1,16 @@
 //! The state of a store: the plugin's log, a WASI without files and sockets, and the limits on
 //! memory and tables.
+//!
+//! Every call of a guest into the host, whether an import, a method of a resource, a destructor or
+//! a part of the engine, passes [`HostCalls`], which charges it to the caller's budget.
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use tokio::task::yield_now;
 use transom_common::text::one_line;
 use wasmtime::{
-    ResourceLimiter, Store, UpdateDeadline,
+    CallHook, CallHookHandler, ResourceLimiter, Store, StoreContextMut, Trap, UpdateDeadline,
     component::{HasSelf, Linker, Resource, ResourceTable},
 };
 use wasmtime_wasi::{
@@ -21,11 +26,22 @@ use wasmtime_wasi::{
     sockets::WasiSocketsView,
 };
 
-use super::{Engine, bindings, call_meter::CallMeter, stdio::LogStream};
+use super::{
+    Engine, bindings,
+    call_meter::{CallMeter, HostCallCheck},
+    guest_text::GuestText,
+    stdio::LogStream,
+};
 use crate::{observe::guest_log::Level, runtime::version_context::VersionContext};
 
 /// Maximum number of handles of WASI resources (streams, pollables) in one guest.
 const MAX_WASI_HANDLES: usize = 1024;
+/// Maximum random bytes of one call. Generating the default of 64 MiB takes longer than a guest may
+/// occupy a thread.
+const MAX_RANDOM_BYTES: u64 = 64 << 10;
+
+/// The interface of the plugin's log.
+pub(super) const LOG: &str = "transom:plugin/log@0.1.0";
 
 pub(crate) struct Guest {
     /// Created at the first use, because most components do not use WASI.
@@ -67,12 +83,38 @@ pub(super) fn store(engine: &Engine, context: &Arc<VersionContext>, meter: &Arc<
         Ok(if store.data().limiter.meter.within_budget() {
             // `yield_now` puts the task at the back of the runtime's queue, so that timers and other
             // guests run first.
-            UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now()))
+            UpdateDeadline::YieldCustom(1, Box::pin(yield_now()))
         } else {
             UpdateDeadline::Interrupt
         })
     });
+    store.call_hook_async(HostCalls);
     store
+}
+
+/// Checks the budget at each call into the host. The engine's own checks are at the start of
+/// functions and loops; a sequence of host calls contains neither.
+struct HostCalls;
+
+#[async_trait]
+impl CallHookHandler<Guest> for HostCalls {
+    async fn handle_call_event(
+        &self,
+        store: StoreContextMut<'_, Guest>,
+        event: CallHook,
+    ) -> wasmtime::Result<()> {
+        if !matches!(event, CallHook::CallingHost) {
+            return Ok(());
+        }
+        match store.data().limiter.meter.check_host_call() {
+            HostCallCheck::Continue => Ok(()),
+            HostCallCheck::Yield => {
+                yield_now().await;
+                Ok(())
+            }
+            HostCallCheck::Exhausted => Err(Trap::Interrupt.into()),
+        }
+    }
 }
 
 /// Creates a WASI context without files, sockets and standard input. It contains the granted
@@ -82,12 +124,20 @@ fn wasi(context: &Arc<VersionContext>) -> WasiCtx {
         .stdout(LogStream::new(Arc::clone(&context.log), Level::Info))
         .stderr(LogStream::new(Arc::clone(&context.log), Level::Warn))
         .envs(&context.environment)
+        .max_random_size(MAX_RANDOM_BYTES)
         .build()
 }
 
 /// Links what components may import: `log`, and WASI p2.
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    bindings::log::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    // Not the generated function, which copies the whole message.
+    linker.instance(LOG)?.func_wrap(
+        "write",
+        |store: StoreContextMut<'_, Guest>, (level, message): (bindings::log::Level, GuestText)| {
+            store.data().write_log(level, &message.0);
+            Ok(())
+        },
+    )?;
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     // These replace the implementations of `wasmtime_wasi`, which deny access without recording the
     // denial. Every network access starts with one of these three interfaces, so that no other one has
@@ -182,8 +232,8 @@ impl WasiView for Guest {
     }
 }
 
-impl bindings::log::Host for Guest {
-    fn write(&mut self, level: bindings::log::Level, message: String) {
+impl Guest {
+    fn write_log(&self, level: bindings::log::Level, message: &str) {
         use bindings::log::Level as L;
         let level = match level {
             L::Trace => Level::Trace,
@@ -192,7 +242,7 @@ impl bindings::log::Host for Guest {
             L::Warn => Level::Warn,
             L::Error => Level::Error,
         };
-        self.context.log.write(level, &message);
+        self.context.log.write(level, message);
     }
 }
 

@@ -4,7 +4,8 @@
 //! starts in separate processes. The engine links components against the `log` import and a WASI
 //! without files and sockets, and allocates instances from a pool of fixed size, so that no plugin
 //! can make the daemon reserve more memory than it reserved at its start. A clock interrupts guests
-//! every millisecond: they yield to other tasks, and their use of processor time is checked.
+//! every millisecond: they yield to other tasks, and their use of processor time is checked. So it
+//! is at each of their calls into the host.
 
 mod bindings;
 mod call_meter;
@@ -15,6 +16,7 @@ mod compiler;
 mod convert;
 mod direct_call;
 mod guest;
+mod guest_text;
 mod instance;
 mod matcher_lists;
 mod precompile;

@@ -2,7 +2,7 @@
 
 use wasmtime::component::types::ComponentItem;
 
-use super::{Compiled, Engine};
+use super::{Compiled, Engine, guest::LOG};
 use crate::worlds::WorldName;
 
 /// Why a component does not implement its world.
@@ -33,7 +33,6 @@ fn hint(found: &[String]) -> String {
     }
 }
 
-const LOG: &str = "transom:plugin/log@0.1.0";
 const WASI: [&str; 6] = [
     "wasi:io/",
     "wasi:clocks/",

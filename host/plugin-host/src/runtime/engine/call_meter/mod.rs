@@ -37,6 +37,19 @@ pub(crate) struct Allowance {
     pub(crate) cpu: Duration,
 }
 
+/// What follows from the check of a call into the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostCallCheck {
+    Continue,
+    /// The poll has to end first, so that other tasks run.
+    Yield,
+    /// The guest has exceeded its processor time.
+    Exhausted,
+}
+
+/// Duration of a poll after which the next call into the host ends it.
+const MAX_POLL: Duration = Duration::from_millis(1);
+
 /// Shared by an instance's store, which checks the budget during a call, and its task, which makes
 /// the call.
 #[derive(Debug)]
@@ -101,7 +114,9 @@ impl CallMeter {
             executor::demote_current_task();
         }
         match outcome {
-            Ok(Ok(value)) => Ok(value),
+            // The result was read from the guest's memory after the last check.
+            Ok(Ok(value)) if self.used.load(Relaxed) <= self.budget.load(Relaxed) => Ok(value),
+            Ok(Ok(_)) => Err(Fault::CpuExhausted(allowance.cpu, Frames::default())),
             Ok(Err(error)) => Err(self.fault(&error, allowance)),
             Err(_elapsed) => Err(Fault::TimedOut(allowance.wall_clock)),
         }
@@ -133,6 +148,18 @@ impl CallMeter {
             self.cpu_exhausted.store(true, Relaxed);
         }
         is_within_budget
+    }
+
+    /// Called at every call of the guest into the host. A poll that has run for [`MAX_POLL`] ends
+    /// here, because host calls in sequence do not reach a check of the engine.
+    pub(super) fn check_host_call(&self) -> HostCallCheck {
+        if self.since.elapsed() < MAX_POLL {
+            HostCallCheck::Continue
+        } else if self.within_budget() {
+            HostCallCheck::Yield
+        } else {
+            HostCallCheck::Exhausted
+        }
     }
 
     pub(super) fn refuse_memory(&self, limit: u64) {

@@ -56,6 +56,11 @@ impl CpuClock {
         self.cpu.store(cpu, Relaxed);
     }
 
+    /// Wall-clock time since the start.
+    pub(super) fn elapsed(&self) -> Duration {
+        Duration::from_nanos(wall_nanos().saturating_sub(self.wall.load(Relaxed)))
+    }
+
     /// Nanoseconds used since the start, on the same thread.
     pub(super) fn used(&self) -> u64 {
         let wall = wall_nanos();
