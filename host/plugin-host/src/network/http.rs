@@ -12,7 +12,11 @@ use tokio::task::JoinHandle;
 use transom_common::text::{clip, one_line};
 use url::Url;
 
-use super::{Connection, Network, charge, over_limit};
+use super::{
+    Network, charge,
+    counted::{Counted, ReceivedBytes, is_exceeded},
+    over_limit,
+};
 use crate::worlds::{
     probe::{Endpoint, IoError},
     step::{HttpRequest, HttpResponse, Tls},
@@ -35,9 +39,24 @@ pub(super) async fn exchange(
         let sent = hop.body.len() + hop.target.as_str().len() + header_bytes(&hop.headers);
         network.output = charge(network.output, sent)?;
         let connection = network.open(&hop.endpoint, hop.tls.as_ref()).await?;
-        let (response, driver) = hop.send(connection).await?;
+        let received = ReceivedBytes::default();
+        let counted = Counted {
+            connection,
+            received: received.clone(),
+            // A response that fits has at most this much besides its headers and its body.
+            limit: network.input.saturating_add(MAX_HEAD as u64),
+        };
+        let sent = hop.send(counted).await;
+        if sent.is_err() {
+            network.input = network.input.saturating_sub(received.get());
+        }
+        let (response, driver) = sent?;
         let elapsed = start.elapsed();
         network.input = charge(network.input, header_bytes(response.headers()))?;
+        // Informational responses came before this one. What the connection has read of the body is
+        // charged below, when it is used.
+        let unseen = received.get().saturating_sub(MAX_HEAD as u64);
+        network.input = charge(network.input, usize::try_from(unseen).unwrap_or(usize::MAX))?;
         if redirects_left > 0
             && let Some(next) = hop.redirected(&response)?
         {
@@ -116,7 +135,7 @@ impl Hop {
         })
     }
 
-    async fn send(&self, connection: Connection) -> Result<(Response<Incoming>, Driver), IoError> {
+    async fn send(&self, connection: Counted) -> Result<(Response<Incoming>, Driver), IoError> {
         let (mut sender, driver) = http1::Builder::new()
             .max_buf_size(MAX_HEAD)
             .max_headers(MAX_HEADERS)
@@ -327,6 +346,7 @@ fn http_error(error: &hyper::Error) -> IoError {
     }
     let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     match io {
+        Some(io) if is_exceeded(io) => over_limit(),
         Some(io) => super::io_error(io),
         None => IoError::Closed,
     }

@@ -1,6 +1,7 @@
 //! Network access of probes. Every destination is resolved and checked against the grants, and the
 //! host connects to the address that it checked.
 
+mod counted;
 mod http;
 #[cfg(test)]
 mod tests;

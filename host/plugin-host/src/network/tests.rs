@@ -99,6 +99,38 @@ fn get(endpoint: &Endpoint, verify: bool) -> HttpRequest {
     }
 }
 
+/// A server that answers with informational responses and never with a final one.
+#[tokio::test]
+async fn endless_informational_responses_exceed_the_input() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let endpoint = Endpoint {
+        host: "127.0.0.1".into(),
+        port: listener.local_addr().unwrap().port(),
+    };
+    let server = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 1024]).await;
+            while stream
+                .write_all(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n")
+                .await
+                .is_ok()
+            {}
+        }
+    });
+    let grants = reach(&["127.0.0.0/8"]);
+    let mut network = network(&grants);
+    let request = || HttpRequest {
+        tls: None,
+        ..get(&endpoint, true)
+    };
+    for _ in 0..2 {
+        let found = network.http(request()).await;
+        assert_eq!(found.unwrap_err(), over_limit());
+    }
+    assert_eq!(network.input, 0, "they count");
+    server.abort();
+}
+
 #[tokio::test]
 async fn certificates_are_verified_unless_that_is_granted() {
     let (endpoint, server) = server().await;
