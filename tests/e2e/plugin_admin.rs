@@ -318,7 +318,8 @@ async fn a_component_that_compiles_too_long_is_refused_with_the_setting() {
     let shown = run_json(&site, &["show", "events"]);
     let refusal = shown["refusal"].as_str().expect("a refusal");
     assert!(
-        refusal.contains("not compiled within 2s") && refusal.contains("plugins.compile_timeout_seconds"),
+        refusal.contains("more than 2s of processor time")
+            && refusal.contains("plugins.compile_timeout_seconds"),
         "{refusal}"
     );
     assert_eq!(digest(&site), first);

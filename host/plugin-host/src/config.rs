@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 use transom_registry::{Registries, network::Reserved, signatures::Signatures};
 use transom_store::Store;
 
-use crate::{manifest::limits::Limits, observe::health::Probation};
+use crate::{manifest::limits::Limits, observe::health::Probation, runtime::engine::CompileLimits};
 
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,15 @@ pub struct Bindings {
     pub tcp: String,
     /// The probe for checks of kind `exec`, if the host runs them.
     pub exec: String,
+}
+
+impl Bindings {
+    /// Whether the plugin of this name serves an extension point.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        let single = [&self.bootstrap, &self.http, &self.tcp, &self.exec];
+        let mut all = self.matchers.iter().chain(&self.filters).chain(single);
+        all.any(|it| it == name)
+    }
 }
 
 impl Default for Bindings {
@@ -108,10 +117,16 @@ pub struct Config {
     pub instances: u32,
     /// Interval of directory scans without file events.
     pub rescan: Duration,
-    /// Wall-clock limit for the compilation of one component.
+    /// Limit of processor time for the compilation of one component, all threads together.
     pub compile_timeout: Duration,
-    /// Where components are compiled.
+    /// Wall-clock time after which a compilation is given up and retried, because the machine is too
+    /// busy.
+    pub compile_wall_clock: Duration,
+    /// Where components are compiled, and their schemas are evaluated.
     pub compiler: Compiler,
+    /// Maximum time that the start waits for the admission of the plugins that are bound to an
+    /// extension point. It does not wait for others.
+    pub start_timeout: Duration,
     /// Default for manifests.
     pub probation: Probation,
     /// The host's private directory, created with mode 0700: compiled components, versions for
@@ -137,7 +152,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults for `dir`: first-party names, default limits, two minutes for a compilation, a
+    pub(crate) fn compile_limits(&self) -> CompileLimits {
+        CompileLimits {
+            cpu: self.compile_timeout,
+            wall_clock: self.compile_wall_clock,
+        }
+    }
+
+    /// The defaults for `dir`: first-party names, default limits, two minutes of processor time for a compilation, a
     /// scan every 30 s, no store, `.transom` below `dir` as private directory.
     pub fn new(dir: impl Into<PathBuf>) -> Config {
         let dir = dir.into();
@@ -149,7 +171,9 @@ impl Config {
             instances: 256,
             rescan: Duration::from_secs(30),
             compile_timeout: Duration::from_mins(2),
+            compile_wall_clock: Duration::from_mins(20),
             compiler: Compiler::default(),
+            start_timeout: Duration::from_mins(2),
             probation: Probation::default(),
             store: None,
             registries: Registries::default(),

@@ -103,6 +103,12 @@ impl ExtensionPoints {
         if let Some(version) = table.serving.get(name).and_then(of_world) {
             return Ok(version);
         }
+        if table.admitting.contains_key(name) && !table.disabled.contains_key(name) {
+            return Err(CallError::Busy {
+                name: name.to_owned(),
+                message: "its admission is in progress".to_owned(),
+            });
+        }
         let Some(disabled) = table.disabled.get(name) else {
             return Err(self.missing_error(point, name));
         };

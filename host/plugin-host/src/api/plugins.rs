@@ -59,8 +59,9 @@ use crate::{
 };
 
 impl Config {
-    /// Admits the plugins of the directory, then watches it. A refused component is reported; an
-    /// unreadable directory is fatal.
+    /// Admits the plugins that are bound to an extension point, for at most
+    /// [`Config::start_timeout`]; the admission of others is in progress when this returns. Then
+    /// watches the directory. A refused component is reported; an unreadable directory is fatal.
     pub async fn start(self, registry: &mut Registry, token: CancellationToken) -> Result<Plugins> {
         let metrics = Metrics::register(registry);
         let fetch_metrics = FetchMetrics::register(registry);
@@ -96,7 +97,7 @@ impl Config {
         });
         let compilers = Compilers::new(
             config.compiler.clone(),
-            config.compile_timeout,
+            config.compile_limits(),
             Priority::Background,
         );
         let admission_context = AdmissionContext {

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Replaces a secret.
@@ -23,7 +24,7 @@ const MAX_SCHEMA: usize = 64 << 10;
 const MAX_DEPTH: usize = 16;
 
 /// The names and the values of a plugin's secrets.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Masks {
     names: BTreeSet<String>,
     values: BTreeSet<String>,

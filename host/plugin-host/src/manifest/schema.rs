@@ -3,25 +3,32 @@
 //!
 //! The schema is JSON Schema 2020-12. It comes from the component, so it is untrusted: no reference
 //! is fetched, patterns are matched in linear time (without look-around and back-references), and
-//! the size and the number of references are bounded. Errors name the place in the configuration
+//! the size, the depth and the number of references are bounded. Validation may still take
+//! exponential time, so [`crate::runtime::config_check`] runs it. Errors name the place in the configuration
 //! and never quote its values, which may be secret.
 
 use jsonschema::{Draft, PatternOptions, Validator};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transom_common::text::one_line;
 
-use crate::worlds::about::{ConfigError, MAX_ERRORS};
+use crate::{
+    runtime::config_check::{MAX_CPU, MAX_MEMORY},
+    worlds::about::{ConfigError, MAX_ERRORS},
+};
 
 /// Maximum size of a schema in bytes.
 const MAX_SCHEMA: usize = 64 << 10;
 /// Maximum number of references in a schema. References can be nested, so that the work grows
 /// exponentially with their number.
 const MAX_REFERENCES: usize = 32;
+/// Maximum levels of nested objects and lists in a schema.
+const MAX_DEPTH: usize = 32;
 /// Approximate maximum size in bytes of a compiled pattern.
 const MAX_PATTERN: usize = 256 << 10;
 
 /// Why a plugin is not configured. Display is for an operator.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, Deserialize, Serialize, thiserror::Error)]
 pub(crate) enum SchemaError {
     #[error("it takes no configuration (no config-schema), but the manifest's [config] has {}", names(.0))]
     NotTaken(Vec<String>),
@@ -29,6 +36,16 @@ pub(crate) enum SchemaError {
     Invalid(String),
     #[error("the manifest's [config] does not match the plugin's config-schema: {}", ConfigError::list(.0))]
     Config(Vec<ConfigError>),
+    #[error(
+        "checking [config] against its config-schema takes more than {MAX_CPU:?} of processor time or {} MiB: \
+         expected a simpler schema, with fewer nested `allOf`, `anyOf`, `unevaluatedProperties` and references",
+        MAX_MEMORY >> 20
+    )]
+    TooExpensive,
+    #[error("its config-schema was not evaluated, retrying: {0}")]
+    NotEvaluated(String),
+    #[error("the evaluation of its config-schema ended unexpectedly: {0}")]
+    Failed(String),
 }
 
 fn names(keys: &[String]) -> String {
@@ -37,7 +54,7 @@ fn names(keys: &[String]) -> String {
 }
 
 /// Checks `config`, a JSON object, against `schema`. Without a schema the object has to be empty.
-/// This may take long, so it must not run on a task of the asynchronous runtime.
+/// This may take long, so that only [`crate::runtime::config_check`] calls it.
 pub(crate) fn check(schema: Option<&str>, config: &Value) -> Result<(), SchemaError> {
     let Some(schema) = schema else {
         return match config.as_object().filter(|it| !it.is_empty()) {
@@ -61,11 +78,36 @@ pub(crate) fn check(schema: Option<&str>, config: &Value) -> Result<(), SchemaEr
     }
 }
 
-fn validator(schema: &str) -> Result<Validator, String> {
+/// Checks size and depth of a schema, which takes linear time.
+pub(crate) fn check_form(schema: &str) -> Result<(), SchemaError> {
+    parsed(schema)
+        .map(drop)
+        .map_err(|message| SchemaError::Invalid(one_line(&message)))
+}
+
+fn parsed(schema: &str) -> Result<Value, String> {
     if schema.len() > MAX_SCHEMA {
         return Err(format!("it has {} bytes, {MAX_SCHEMA} are allowed", schema.len()));
     }
     let schema: Value = serde_json::from_str(schema).map_err(|error| format!("it is not JSON: {error}"))?;
+    if depth(&schema) > MAX_DEPTH {
+        return Err(format!(
+            "it has more than {MAX_DEPTH} levels of nested objects and lists"
+        ));
+    }
+    Ok(schema)
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn validator(schema: &str) -> Result<Validator, String> {
+    let schema = parsed(schema)?;
     let found = references(&schema);
     if found > MAX_REFERENCES {
         return Err(format!("it has {found} references, {MAX_REFERENCES} are allowed"));
@@ -170,6 +212,9 @@ mod tests {
     #[test]
     fn invalid_schemas_are_rejected() {
         let long = format!("{{\"title\": \"{}\"}}", "x".repeat(MAX_SCHEMA));
+        let deep = (0..33)
+            .fold(json!({}), |inner, _| json!({"not": inner}))
+            .to_string();
         let many = json!({"allOf": vec![json!({"$ref": "#/$defs/a"}); 33], "$defs": {"a": true}}).to_string();
         for (schema, reason) in [
             ("{", "not JSON"),
@@ -185,6 +230,7 @@ mod tests {
             ),
             (&long, "65536 are allowed"),
             (&many, "33 references, 32 are allowed"),
+            (&deep, "more than 32 levels"),
         ] {
             let error = check(Some(schema), &json!({})).unwrap_err();
             assert!(matches!(error, SchemaError::Invalid(_)), "{schema}: {error}");

@@ -12,7 +12,7 @@ use crate::{
     observe::metrics::CacheStats,
     runtime::{
         engine::{ArtifactKey, CompileError, Compiled, CompiledArtifact, Compilers, Engine},
-        executor::{BlockingTaskError, run_blocking},
+        executor::{BlockingTaskError, Priority, run_blocking},
     },
 };
 
@@ -94,6 +94,11 @@ impl CompiledCache {
         Ok((loaded.await??, CompiledFrom::Compiler(rejected)))
     }
 
+    /// The priority of compilations.
+    pub(crate) fn priority(&self) -> Priority {
+        self.compilers.priority()
+    }
+
     /// Returns the same cache with other compilers.
     pub(crate) fn with_compilers(&self, compilers: Compilers) -> CompiledCache {
         CompiledCache {
@@ -148,7 +153,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
-    use crate::{config::Compiler, observe::metrics::Metrics, runtime::executor::Priority};
+    use crate::{config::Compiler, observe::metrics::Metrics, runtime::engine::CompileLimits};
 
     struct Rig {
         root: tempfile::TempDir,
@@ -161,7 +166,11 @@ mod tests {
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
 
     fn compilers() -> Compilers {
-        Compilers::new(Compiler::InProcess, Duration::from_mins(1), Priority::Interactive)
+        let limits = CompileLimits {
+            cpu: Duration::from_mins(1),
+            wall_clock: Duration::from_mins(10),
+        };
+        Compilers::new(Compiler::InProcess, limits, Priority::Interactive)
     }
 
     impl Rig {

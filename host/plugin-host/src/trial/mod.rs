@@ -193,7 +193,7 @@ impl TrialHost {
         };
         let compilers = Compilers::new(
             config.compiler.clone(),
-            config.compile_timeout,
+            config.compile_limits(),
             Priority::Interactive,
         );
         Ok(TrialHost {

@@ -1,6 +1,7 @@
 //! The interface `about` of the WIT package `transom:plugin`. Not public.
 
-use transom_common::text::one_line;
+use serde::{Deserialize, Serialize};
+use transom_common::text::{clip, one_line};
 
 /// A component's description of itself.
 #[derive(Clone, Debug)]
@@ -13,7 +14,7 @@ pub(crate) struct Description {
 }
 
 /// An error in a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct ConfigError {
     /// JSON Pointer into the manifest's `[config]`. Empty: the error concerns the whole
     /// configuration.
@@ -23,6 +24,14 @@ pub(crate) struct ConfigError {
 
 /// Maximum number of errors shown to an operator.
 pub(crate) const MAX_ERRORS: usize = 10;
+
+/// Maximum bytes of a text of a description, as the interface says.
+const MAX_TEXT_BYTES: usize = 256;
+
+/// A text of a description as an operator sees it.
+pub(crate) fn shown_text(text: &str) -> String {
+    clip(&one_line(&clip(text, MAX_TEXT_BYTES)), MAX_TEXT_BYTES)
+}
 
 impl ConfigError {
     /// Formats errors on one line, for an operator.

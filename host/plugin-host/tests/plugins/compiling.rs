@@ -4,6 +4,7 @@ use std::{fs, time::Duration};
 
 use transom_plugin_host::{AdmissionOutcome, Change, CommandError, CompileProcess, Compiler, State};
 
+use crate::hostile_wat::HostileProbe;
 use crate::support::{
     Site, TIMEOUT, compile_process, component, custom, slow_to_compile, stamped, wait_until, write_file,
 };
@@ -127,7 +128,8 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
         panic!("{change:?}")
     };
     assert!(
-        reason.contains("not compiled within 2s") && reason.contains("plugins.compile_timeout_seconds"),
+        reason.contains("more than 2s of processor time")
+            && reason.contains("plugins.compile_timeout_seconds"),
         "{reason}"
     );
     let status = site.status("odd");
@@ -135,6 +137,44 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
     assert_eq!(site.probe("odd", "{}", None).await, Ok(report("v1")));
     // The compilation does not continue in the background.
     wait_until("the process that compiled to end", || !is_running(mark)).await;
+    site.stop().await;
+}
+
+/// The first process gets no processor time, as on a machine that is too busy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compilation_that_starves_is_retried_and_its_component_is_not_blamed() {
+    let mark = tempfile::TempDir::new().unwrap();
+    let mark = mark.path().join("started");
+    let script = format!(
+        "if mkdir '{}'; then exec sleep 600; fi; exec '{}'",
+        mark.display(),
+        compile_process().program.display()
+    );
+    let starved = CompileProcess {
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        ..compile_process()
+    };
+    let site = Site::with_config(&[], |config| {
+        config.compiler = Compiler::Process(starved);
+        config.compile_wall_clock = Duration::from_secs(5);
+    })
+    .await;
+    let probe = HostileProbe::default().component();
+    write_file(site.dir.path(), "small.toml", b"world = \"check-probe\"\n");
+    let change = site
+        .change_files(|| write_file(site.dir.path(), "small.wasm", &probe))
+        .await;
+    let Change::Refused { reason, .. } = &change else {
+        panic!("{change:?}")
+    };
+    assert!(
+        reason.contains("not compiled within 5s, retrying: the machine is busy")
+            && !reason.contains("functions"),
+        "{reason}"
+    );
+    site.plugins.rescan().await;
+    assert_eq!(site.status("small").state, State::Serving);
     site.stop().await;
 }
 

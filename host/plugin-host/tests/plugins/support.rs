@@ -75,7 +75,17 @@ impl Site {
         Site::on(dir, change).await
     }
 
+    /// Starts a host and waits until it has admitted or rejected all plugins.
     async fn on(dir: TempDir, change: impl FnOnce(&mut Config)) -> Site {
+        let site = Site::unsettled(dir, change).await;
+        wait_until("all admissions to end", || {
+            site.plugins.list().iter().all(|it| it.admitting.is_none())
+        })
+        .await;
+        site
+    }
+
+    async fn unsettled(dir: TempDir, change: impl FnOnce(&mut Config)) -> Site {
         capture_logs();
         let mut registry = Registry::default();
         let token = CancellationToken::new();
@@ -104,6 +114,15 @@ impl Site {
             .expect("the host stops");
         meanwhile(self.dir.path());
         Site::on(self.dir, change).await
+    }
+
+    /// Like [`Site::restart`], but does not wait for admissions.
+    pub(crate) async fn restart_unsettled(self) -> Site {
+        self.token.cancel();
+        tokio::time::timeout(TIMEOUT, self.plugins.stopped())
+            .await
+            .expect("the host stops");
+        Site::unsettled(self.dir, |_| ()).await
     }
 
     pub(crate) fn status(&self, name: &str) -> Status {

@@ -261,7 +261,7 @@ pub(crate) struct Plugins {
     /// Whether users of the admin port may write files to `dir` (`transom plugin upload`, the
     /// dashboard). Such a file may grant its plugin whatever a manifest can.
     pub(crate) uploads: bool,
-    /// The timeout of compiling one component, in seconds.
+    /// The limit of processor time for compiling one component, in seconds of all threads together.
     pub(crate) compile_timeout_seconds: u64,
     /// The memory limit of compiling one component, in bytes.
     pub(crate) compile_memory_bytes: u64,

@@ -221,6 +221,9 @@ fn with_default_ports(address: &str) -> String {
     format!("{credentials}{}{path}", servers.join(","))
 }
 
+/// Minimum wall-clock time after which a compilation is given up and retried.
+const COMPILE_WALL_CLOCK: Duration = Duration::from_mins(5);
+
 /// `store`: the store of the admission records, and the prefix of their keys. Each daemon has its own
 /// prefix, because it has its own plugin directory. `reserved`: addresses that neither probes nor
 /// registry clients may connect to.
@@ -255,6 +258,7 @@ pub(super) fn plugins_config(
             exec: bindings.exec,
         },
         compile_timeout: Duration::from_secs(section.compile_timeout_seconds),
+        compile_wall_clock: COMPILE_WALL_CLOCK.max(Duration::from_secs(section.compile_timeout_seconds * 10)),
         compiler: transom_plugin_host::Compiler::Process(transom_plugin_host::CompileProcess {
             program: "/proc/self/exe".into(),
             arguments: COMPILE_COMMAND.map(Into::into).to_vec(),

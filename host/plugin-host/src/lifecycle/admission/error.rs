@@ -82,8 +82,8 @@ impl AdmissionError {
             AdmissionError::Compile(NotCompiled::Compile(error)) if error.is_temporary() => {
                 Some(Retry::AtNextScan)
             }
-            // A compilation may succeed when the machine is less busy, and a replay when there are
-            // other calls.
+            AdmissionError::Schema(SchemaError::NotEvaluated(_)) => Some(Retry::AtNextScan),
+            // A replay may succeed when there are other calls.
             AdmissionError::BlockingTaskError(_)
             | AdmissionError::Compile(
                 NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TimedOut(_)),

@@ -13,35 +13,28 @@ mod trial_instance;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use transom_common::text::{hex, one_line};
+use transom_common::text::hex;
 use transom_registry::{Origin, Provenance, Trust};
 
 use crate::{
     config::Config,
     lifecycle::table::Serving,
-    manifest::{
-        Manifest,
-        files::Files,
-        imports,
-        masks::Masks,
-        name::is_name,
-        schema::{self, SchemaError},
-    },
+    manifest::{Manifest, files::Files, imports, name::is_name},
     observe::version_metrics::VersionMetrics,
     runtime::{
         active_version::ActiveVersion,
+        config_check,
         engine::{
             Compiled, Instance, check_types, link,
             worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
         },
-        executor::run_blocking,
         pool::{ComponentInfo, Runtime},
         shadow::Comparable,
         version_context::{VersionContext, seconds_now},
     },
     self_test::Testable,
     storage::{call_log::CallLog, compiled_cache::CompiledCache},
-    worlds::WorldName,
+    worlds::{WorldName, about::shown_text},
 };
 
 pub(crate) use error::{AdmissionError, Retry};
@@ -257,22 +250,19 @@ impl ValidatedComponent<'_> {
         let mut instance = Instance::<W>::instantiate(&runtime.engine, &pre, &context, 0).await?;
         stage_log.begin(Stage::Describe);
         let description = instance.describe().await?;
-        let (version, calls_itself) = (one_line(&description.version), one_line(&description.name));
+        let (version, calls_itself) = (shown_text(&description.version), shown_text(&description.name));
         tracing::debug!(plugin = context.name, version, calls_itself, "trial instance");
         context.log.set_version(&version);
-        let summary = one_line(&description.summary);
+        let summary = shown_text(&description.summary);
         stage_log.note(format!("{calls_itself} {version}: {summary}"));
         stage_log.begin(Stage::Schema);
-        let manifest = Arc::clone(&self.manifest);
         if description.config_schema.is_none() {
             stage_log.note("no config-schema");
         }
-        let checked = run_blocking(move || {
-            let schema = description.config_schema.as_deref();
-            schema::check(schema, &manifest.config)?;
-            Ok::<_, SchemaError>(Masks::of(schema, &manifest.config))
-        });
-        let masks = Arc::new(checked.await??);
+        let schema = description.config_schema.as_deref();
+        let priority = self.admission_context.cache.priority();
+        let checked = config_check::check(&config.compiler, schema, &self.manifest.config, priority);
+        let masks = Arc::new(checked.await?);
         stage_log.begin(Stage::Configure);
         instance.configure().await?.map_err(AdmissionError::Config)?;
         let (component, text) = self.digests;

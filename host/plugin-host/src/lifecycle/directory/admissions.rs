@@ -31,6 +31,12 @@ impl Directory {
         self.admissions.len() < MAX_ADMISSIONS
     }
 
+    /// Moves the plugins that are bound to an extension point to the front, so that no other one
+    /// delays their admission.
+    pub(super) fn sort_bound_first(&self, names: &mut [String]) {
+        names.sort_by_key(|name| !self.config.bindings.contains(name));
+    }
+
     /// Whether the admission of a plugin's files is in progress or queued.
     pub(super) fn is_pending(&self, name: &str) -> bool {
         self.admissions.contains_key(name) || self.waiting.contains_key(name)
@@ -115,7 +121,8 @@ impl Directory {
     /// Handles a finished background task, then starts queued admissions.
     pub(super) async fn on_task_finished(&mut self, finished: FinishedTask) {
         self.finish_task(finished).await;
-        let waiting: Vec<String> = self.waiting.keys().cloned().collect();
+        let mut waiting: Vec<String> = self.waiting.keys().cloned().collect();
+        self.sort_bound_first(&mut waiting);
         for name in waiting {
             if !self.has_capacity() {
                 return;

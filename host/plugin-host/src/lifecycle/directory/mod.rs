@@ -27,7 +27,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
     path::Path,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     time::Instant,
 };
@@ -35,7 +35,7 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::{
     sync::{broadcast, mpsc, oneshot},
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, sleep},
 };
 use transom_registry::{Sources, artifacts::ArtifactStore};
 
@@ -114,7 +114,7 @@ pub(crate) struct Directory {
     /// Context of rollbacks, and of admissions at the start: separate compiler slots, normal
     /// priority.
     interactive_context: AdmissionContext,
-    /// Whether the first scan is in progress, so that no version serves yet.
+    /// Whether the host does not serve calls yet.
     is_starting: bool,
     /// Components from registries.
     sources: Sources,
@@ -181,7 +181,8 @@ enum ScanMode {
 }
 
 impl Directory {
-    /// Admits the plugins of the directory.
+    /// Admits the plugins that are bound to an extension point, and starts the admission of the
+    /// others in the directory.
     pub(crate) async fn open(
         admission_context: AdmissionContext,
         artifacts: ArtifactStore,
@@ -196,7 +197,7 @@ impl Directory {
         let config = Arc::clone(&admission_context.config);
         let compilers = Compilers::new(
             config.compiler.clone(),
-            config.compile_timeout,
+            config.compile_limits(),
             Priority::Interactive,
         );
         let interactive_context = AdmissionContext {
@@ -231,9 +232,7 @@ impl Directory {
             has_skipped_files: false,
         };
         directory.scan(ScanMode::Immediate).await?;
-        while let Some(finished) = directory.tasks.next().await {
-            directory.on_task_finished(finished).await;
-        }
+        directory.wait_for_bound_plugins().await;
         directory.is_starting = false;
         let handle = DirectoryHandle {
             table: Arc::clone(&directory.table),
@@ -245,6 +244,38 @@ impl Directory {
 
     fn runtime(&self) -> &Runtime {
         &self.admission_context.runtime
+    }
+
+    /// Waits a bounded time until the plugins that are bound to an extension point are admitted or
+    /// refused.
+    async fn wait_for_bound_plugins(&mut self) {
+        let config = Arc::clone(&self.config);
+        let deadline = sleep(config.start_timeout);
+        let mut deadline = pin!(deadline);
+        let is_bound = |name: &&str| config.bindings.contains(name);
+        while self.pending().any(|name| is_bound(&name)) {
+            tokio::select! {
+                biased;
+                finished = self.tasks.next() => match finished {
+                    Some(finished) => self.on_task_finished(finished).await,
+                    None => return,
+                },
+                () = &mut deadline => {
+                    let plugins = self.pending().filter(is_bound).collect::<Vec<_>>().join(", ");
+                    let waited = config.start_timeout;
+                    tracing::error!(plugins, "serving without these plugins, not admitted within {waited:?} of the start");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The plugins whose admission is in progress or queued.
+    fn pending(&self) -> impl Iterator<Item = &str> {
+        self.admissions
+            .keys()
+            .chain(self.waiting.keys())
+            .map(String::as_str)
     }
 
     /// Runs until the daemon stops.
@@ -340,12 +371,7 @@ impl Directory {
                     pending: None,
                 });
                 self.scan_or_log(ScanMode::Immediate).await;
-                let pending: BTreeSet<String> = self
-                    .admissions
-                    .keys()
-                    .chain(self.waiting.keys())
-                    .cloned()
-                    .collect();
+                let pending: BTreeSet<String> = self.pending().map(str::to_owned).collect();
                 if let Some(waiter) = self.waiters.last_mut() {
                     waiter.pending = Some(pending);
                 }

@@ -50,6 +50,8 @@ impl Directory {
         }
         self.sources.keep_only(&names);
         self.refuse_misnamed(found.misnamed);
+        let mut names: Vec<String> = names.into_iter().collect();
+        self.sort_bound_first(&mut names);
         // Known plugins come first, so that new files do not displace serving plugins.
         let (known, new): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| {
             self.plugins

@@ -1,12 +1,13 @@
 //! Compiles components in the background, within bounds.
 //!
 //! The daemon compiles each component in a process of its own ([`Compiler::Process`]), which has
-//! limits of wall-clock time, processor time and memory, and is killed when its caller is cancelled.
+//! limits of processor time and memory, and is killed when its caller is cancelled. Wall-clock time has
+//! a wide bound only, for a machine that is too busy: then the compilation is retried.
 //! At most [`MAX_CONCURRENT`] components are compiled at a time. Components of a directory that already
 //! serves calls are compiled at low priority.
 //!
-//! Tools and tests compile in their own process ([`Compiler::InProcess`]). The engine cannot
-//! interrupt its compiler, so that a compilation whose caller was cancelled runs to its end and keeps
+//! Tools and tests compile in their own process ([`Compiler::InProcess`]), whose processor time counts.
+//! The engine cannot interrupt its compiler, so that a compilation whose caller was cancelled runs to its end and keeps
 //! its slot until then.
 
 use std::{
@@ -16,9 +17,10 @@ use std::{
     time::Duration,
 };
 
+use nix::time::{ClockId, clock_gettime};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{ArtifactKey, CompileError, CompiledArtifact, compile_process, precompile::precompile};
@@ -26,24 +28,38 @@ use crate::{config::Compiler, runtime::executor::Priority};
 
 /// Maximum number of concurrent compilations.
 const MAX_CONCURRENT: usize = 4;
+/// How often the processor time of this process is read during a compilation.
+const CPU_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The limits of one compilation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompileLimits {
+    /// Processor time.
+    pub(crate) cpu: Duration,
+    pub(crate) wall_clock: Duration,
+}
 
 /// Compiles components. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Compilers {
     compiler: Arc<Compiler>,
-    limit: Duration,
+    limits: CompileLimits,
     permits: Arc<Semaphore>,
     priority: Priority,
 }
 
 impl Compilers {
-    pub(crate) fn new(compiler: Compiler, limit: Duration, priority: Priority) -> Compilers {
+    pub(crate) fn new(compiler: Compiler, limits: CompileLimits, priority: Priority) -> Compilers {
         Compilers {
             compiler: Arc::new(compiler),
-            limit,
+            limits,
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             priority,
         }
+    }
+
+    pub(crate) fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// Compiles the component of this key within the limit. Dropping the future cancels the
@@ -57,18 +73,27 @@ impl Compilers {
             Compiler::InProcess => self.run(move || precompile(&component)).await,
             Compiler::Process(process) => {
                 let _permit = self.acquire_permit().await?;
-                let compiling = compile_process::compile(process, &component, key, self.limit, self.priority);
-                timeout(self.limit, compiling)
+                let compiling =
+                    compile_process::compile(process, &component, key, self.limits.cpu, self.priority);
+                timeout(self.limits.wall_clock, compiling)
                     .await
-                    .unwrap_or(Err(CompileError::TimedOut(self.limit)))
+                    .unwrap_or(Err(self.starved()))
             }
         }
     }
 
+    fn starved(&self) -> CompileError {
+        CompileError::Starved {
+            wall_clock: self.limits.wall_clock,
+            cpu: self.limits.cpu,
+        }
+    }
+
     async fn acquire_permit(&self) -> Result<OwnedSemaphorePermit, CompileError> {
-        match timeout(self.limit, Arc::clone(&self.permits).acquire_owned()).await {
+        let limit = self.limits.wall_clock;
+        match timeout(limit, Arc::clone(&self.permits).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => Err(CompileError::NoFreeSlot(MAX_CONCURRENT, self.limit)),
+            Ok(Err(_)) | Err(_) => Err(CompileError::NoFreeSlot(MAX_CONCURRENT, limit)),
         }
     }
 
@@ -78,7 +103,7 @@ impl Compilers {
         work: impl FnOnce() -> Result<T, CompileError> + Send + 'static,
     ) -> Result<T, CompileError> {
         let permit = self.acquire_permit().await?;
-        let (answer, done) = oneshot::channel();
+        let (answer, mut done) = oneshot::channel();
         let work = move || {
             let found = catch_unwind(AssertUnwindSafe(work));
             drop(permit);
@@ -88,25 +113,61 @@ impl Compilers {
         // This is not a blocking thread of the runtime, which would wait for the thread at shutdown.
         let started = thread::Builder::new().name("plugin-compile".into()).spawn(work);
         started.map_err(|error| CompileError::NotStarted(error.to_string()))?;
-        match timeout(self.limit, done).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(_dropped)) => Err(CompileError::Panicked),
-            Err(_elapsed) => Err(CompileError::TimedOut(self.limit)),
+        let (begin, used_before) = (Instant::now(), process_cpu());
+        loop {
+            match timeout(CPU_CHECK_INTERVAL.min(self.limits.cpu), &mut done).await {
+                Ok(Ok(found)) => return found,
+                Ok(Err(_dropped)) => return Err(CompileError::Panicked),
+                Err(_elapsed) => {
+                    let used = process_cpu().saturating_sub(used_before);
+                    if let Some(error) = self.exceeded(used, begin.elapsed()) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Which limit a compilation exceeds that has used this much time.
+    fn exceeded(&self, cpu: Duration, wall_clock: Duration) -> Option<CompileError> {
+        if cpu > self.limits.cpu {
+            Some(CompileError::TimedOut(self.limits.cpu))
+        } else if wall_clock > self.limits.wall_clock {
+            Some(self.starved())
+        } else {
+            None
         }
     }
 }
 
+/// Processor time of this process.
+fn process_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{panic::resume_unwind, sync::mpsc};
+    use std::{
+        panic::resume_unwind,
+        sync::{
+            atomic::{AtomicBool, Ordering::Relaxed},
+            mpsc,
+        },
+    };
 
     use super::*;
 
+    /// Ends the thread that uses processor time.
+    static IS_SPUN: AtomicBool = AtomicBool::new(false);
     const SHORT_LIMIT: Duration = Duration::from_millis(20);
     const LONG_LIMIT: Duration = Duration::from_mins(1);
 
     fn compilers(limit: Duration) -> Compilers {
-        Compilers::new(Compiler::InProcess, limit, Priority::Background)
+        let limits = CompileLimits {
+            cpu: limit,
+            wall_clock: limit * 10,
+        };
+        Compilers::new(Compiler::InProcess, limits, Priority::Background)
     }
 
     /// Work that cannot be interrupted. It ends when the sender is dropped.
@@ -123,13 +184,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn compilation_fails_when_its_time_limit_is_reached() {
-        let (_release, work) = stuck();
+    async fn compilation_fails_when_its_limit_of_processor_time_is_reached() {
+        let work = || {
+            while !IS_SPUN.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        };
         let error = compilers(SHORT_LIMIT).run(work).await.unwrap_err();
+        IS_SPUN.store(true, Relaxed);
         assert!(matches!(error, CompileError::TimedOut(SHORT_LIMIT)), "{error}");
         let text = error.to_string();
         assert!(
             text.contains("20ms") && text.contains("plugins.compile_timeout_seconds"),
+            "{text}"
+        );
+    }
+
+    /// A compilation that gets no processor time is no fault of its component.
+    #[test]
+    fn compilation_on_a_busy_machine_is_retried() {
+        let compilers = compilers(Duration::from_secs(2));
+        let exceeded =
+            |cpu, wall_clock| compilers.exceeded(Duration::from_secs(cpu), Duration::from_secs(wall_clock));
+        assert!(exceeded(1, 19).is_none());
+        let too_large = exceeded(3, 3).unwrap();
+        assert!(matches!(too_large, CompileError::TimedOut(_)) && !too_large.is_temporary());
+        let starved = exceeded(1, 21).unwrap();
+        assert!(matches!(starved, CompileError::Starved { .. }) && starved.is_temporary());
+        let text = starved.to_string();
+        assert!(
+            text.contains("the machine is busy") && text.contains("20s"),
             "{text}"
         );
     }
@@ -141,9 +226,11 @@ mod tests {
         for _ in 0..MAX_CONCURRENT {
             let (release, work) = stuck();
             releases.push(release);
+            let outcome = compilers.run(work).await;
+            // Other tests of this process use processor time, too.
             assert!(matches!(
-                compilers.run(work).await,
-                Err(CompileError::TimedOut(_))
+                outcome,
+                Err(CompileError::TimedOut(_) | CompileError::Starved { .. })
             ));
         }
         let refused = compilers.run(|| Ok(())).await.unwrap_err();
@@ -153,7 +240,10 @@ mod tests {
         );
         drop(releases);
         let patient = Compilers {
-            limit: LONG_LIMIT,
+            limits: CompileLimits {
+                cpu: LONG_LIMIT,
+                wall_clock: LONG_LIMIT,
+            },
             ..compilers
         };
         patient.run(|| Ok(())).await.unwrap();

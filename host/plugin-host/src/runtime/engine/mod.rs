@@ -42,7 +42,7 @@ use guest::Guest;
 
 pub use compile_process::compile_standard_input;
 pub(crate) use compiled::{ArtifactKey, CompiledArtifact};
-pub(crate) use compiler::Compilers;
+pub(crate) use compiler::{CompileLimits, Compilers};
 pub(crate) use instance::{Instance, Reply, World, link, span};
 pub(crate) use resource_check::ExceedsPool;
 pub(crate) use types::{WorldMismatch, check_types};
@@ -92,10 +92,15 @@ pub(crate) enum CompileError {
     #[error("it does not compile: {0}")]
     Invalid(String),
     #[error(
-        "it was not compiled within {0:?} (plugins.compile_timeout_seconds): expected fewer or smaller functions \
-         (`wasm-tools strip` does not help), or a higher limit"
+        "compiling it takes more than {0:?} of processor time (plugins.compile_timeout_seconds): expected fewer or \
+         smaller functions (`wasm-tools strip` does not help), or a higher limit"
     )]
     TimedOut(Duration),
+    #[error(
+        "it was not compiled within {wall_clock:?}, retrying: the machine is busy, and its compilation got less than \
+         {cpu:?} of processor time (plugins.compile_timeout_seconds)"
+    )]
+    Starved { wall_clock: Duration, cpu: Duration },
     #[error(
         "it was not compiled, retrying: {0} other compilations are running, and none ended within {1:?} \
          (plugins.compile_timeout_seconds)"
@@ -119,7 +124,10 @@ pub(crate) enum CompileError {
 impl CompileError {
     /// Whether the same component may compile at another time.
     pub(crate) fn is_temporary(&self) -> bool {
-        matches!(self, CompileError::NoFreeSlot(..) | CompileError::NotStarted(_))
+        matches!(
+            self,
+            CompileError::NoFreeSlot(..) | CompileError::NotStarted(_) | CompileError::Starved { .. }
+        )
     }
 }
 
