@@ -1,18 +1,25 @@
 //! Checks and compares JSON texts of components without building their trees. A tree may take a
 //! hundred times the memory of its text, and this memory counts against no limit of the component.
 //!
-//! A text is invalid under the same conditions as for [`serde_json::Value`], which includes more than
-//! 127 levels of nesting. [`serde::de::IgnoredAny`] would accept any depth and surrogates without a
+//! A text is invalid under the same conditions as for [`serde_json::Value`], and with more than
+//! [`MAX_DEPTH`] levels of nesting, because hosts and clients embed it in their own documents, for
+//! which the limit of 127 levels of `serde_json` is valid. [`serde::de::IgnoredAny`] would accept any depth and surrogates without a
 //! pair.
 
 use std::{
     fmt,
-    hash::{BuildHasher, Hasher, RandomState},
+    hash::{BuildHasher, Hash, Hasher, RandomState},
 };
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Whether a text is a JSON object.
+/// Maximum levels of nested objects and lists.
+pub(crate) const MAX_DEPTH: usize = 32;
+
+/// What a text that is not a JSON object of at most [`MAX_DEPTH`] levels is, for an operator.
+pub(crate) const NO_OBJECT: &str = "is not a JSON object of at most 32 levels";
+
+/// Whether a text is a JSON object of at most [`MAX_DEPTH`] levels.
 pub(crate) fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && digest(text, &RandomState::new()).is_some()
 }
@@ -30,7 +37,12 @@ pub(crate) fn is_same_document(first: &str, second: &str) -> bool {
 /// Returns the digest of a document. `None` if the text is not JSON.
 fn digest(text: &str, state: &RandomState) -> Option<u64> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let digest = Digest(state).deserialize(&mut deserializer).ok()?;
+    let digest = Digest {
+        state,
+        levels: MAX_DEPTH,
+    }
+    .deserialize(&mut deserializer)
+    .ok()?;
     deserializer.end().ok()?;
     Some(digest)
 }
@@ -49,7 +61,25 @@ enum Kind {
 }
 
 /// Computes the digest of a value while it is parsed.
-struct Digest<'a>(&'a RandomState);
+#[derive(Clone, Copy)]
+struct Digest<'a> {
+    state: &'a RandomState,
+    /// Levels that the value may have.
+    levels: usize,
+}
+
+impl Digest<'_> {
+    fn hash(self, value: impl Hash) -> u64 {
+        self.state.hash_one(value)
+    }
+
+    /// For the items of an object or list.
+    fn inner<E: Error>(self) -> Result<Self, E> {
+        let levels = self.levels.checked_sub(1);
+        let levels = levels.ok_or_else(|| E::custom(format_args!("more than {MAX_DEPTH} levels")))?;
+        Ok(Digest { levels, ..self })
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Digest<'_> {
     type Value = u64;
@@ -67,44 +97,46 @@ impl<'de> Visitor<'de> for Digest<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<u64, E> {
-        Ok(self.0.hash_one(Kind::Null))
+        Ok(self.hash(Kind::Null))
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<u64, E> {
-        Ok(self.0.hash_one((Kind::Bool, value)))
+        Ok(self.hash((Kind::Bool, value)))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<u64, E> {
-        Ok(self.0.hash_one((Kind::Negative, value)))
+        Ok(self.hash((Kind::Negative, value)))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<u64, E> {
-        Ok(self.0.hash_one((Kind::Integer, value)))
+        Ok(self.hash((Kind::Integer, value)))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<u64, E> {
-        Ok(self.0.hash_one((Kind::Float, value.to_bits())))
+        Ok(self.hash((Kind::Float, value.to_bits())))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<u64, E> {
-        Ok(self.0.hash_one((Kind::Text, value)))
+        Ok(self.hash((Kind::Text, value)))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<u64, A::Error> {
-        let mut hasher = self.0.build_hasher();
-        while let Some(item) = items.next_element_seed(Digest(self.0))? {
+        let inner = self.inner()?;
+        let mut hasher = self.state.build_hasher();
+        while let Some(item) = items.next_element_seed(inner)? {
             hasher.write_u64(item);
         }
-        Ok(self.0.hash_one((Kind::List, hasher.finish())))
+        Ok(self.hash((Kind::List, hasher.finish())))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<u64, A::Error> {
         // A sum does not depend on the order of the members.
+        let inner = self.inner()?;
         let mut sum = 0_u64;
-        while let Some(member) = members.next_entry_seed(Digest(self.0), Digest(self.0))? {
-            sum = sum.wrapping_add(self.0.hash_one(member));
+        while let Some(member) = members.next_entry_seed(inner, inner)? {
+            sum = sum.wrapping_add(self.state.hash_one(member));
         }
-        Ok(self.0.hash_one((Kind::Object, sum)))
+        Ok(self.hash((Kind::Object, sum)))
     }
 }
 
@@ -119,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_an_object_exactly_if_a_tree_can_be_built() {
-        let (deepest, too_deep, far_too_deep) = (nested(126), nested(127), nested(500_000));
+    fn a_text_is_an_object_exactly_if_a_tree_of_32_levels_can_be_built() {
+        let (deepest, too_deep, far_too_deep) = (nested(31), nested(32), nested(500_000));
         for (text, expected) in [
             ("{}", true),
             (" \n{\"a\": [1, -1, 1.5, null, true, \"x\\n\", {\"\": 0}]} ", true),
@@ -141,7 +173,7 @@ mod tests {
             let shown: String = text.chars().take(40).collect();
             assert_eq!(is_object(text), expected, "{shown}");
             let tree = serde_json::from_str::<Map<String, Value>>(text);
-            assert_eq!(tree.is_ok(), expected, "{shown}");
+            assert_eq!(tree.is_ok(), expected || text == too_deep, "{shown}");
         }
     }
 

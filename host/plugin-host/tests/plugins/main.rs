@@ -25,6 +25,7 @@ mod firstparty;
 mod hostile;
 mod hostile_calls;
 mod hostile_registry;
+mod hostile_texts;
 mod hostile_wat;
 mod life;
 mod limits;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use transom_common::text::clip;
 
 /// The stages of admission, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,6 +51,9 @@ pub(crate) struct StageRecord {
     pub(crate) duration: Duration,
 }
 
+/// Maximum bytes of a note.
+const MAX_NOTE_BYTES: usize = 2048;
+
 /// The stages so far. The last one is in progress, or refused the component.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StageLog {
@@ -72,7 +76,8 @@ impl StageLog {
     /// Sets the result of the current stage.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         if let Some(record) = self.records.last_mut() {
-            record.note = note.into();
+            let note: String = note.into();
+            record.note = clip(&note, MAX_NOTE_BYTES);
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transom_common::text::{hex, printable};
+use transom_common::text::{clip, hex, printable};
 
 use super::Directory;
 use crate::{
@@ -27,6 +27,8 @@ use crate::{
     storage::admission_record::{AdmissionOutcome, AdmissionRecord},
 };
 
+/// Maximum bytes of the reason of a rejection. It is kept in the history, and shown in every list.
+const MAX_REASON_BYTES: usize = 4096;
 /// Added to the window of a probation, so that a health event in the queue still finds the
 /// predecessor.
 const PROBATION_GRACE: Duration = Duration::from_secs(10);
@@ -73,7 +75,7 @@ impl Directory {
     /// repeated refusal is not published.
     pub(super) async fn refuse(&mut self, name: &str, refused: &AdmissionError, unreadable: bool) {
         // The reason may quote the files.
-        let reason = printable(&refused.to_string()).into_owned();
+        let reason = clip(&printable(&refused.to_string()), MAX_REASON_BYTES);
         if unreadable && self.table.load().refusals.get(name) == Some(&reason) {
             return;
         }

@@ -1,5 +1,6 @@
 //! Checks by name, before linking, that a component implements the world that its manifest names.
 
+use transom_common::text::{clip, one_line};
 use wasmtime::component::types::ComponentItem;
 
 use super::{Compiled, Engine, guest::LOG};
@@ -26,11 +27,23 @@ pub(crate) enum WorldMismatch {
 }
 
 fn hint(found: &[String]) -> String {
-    if found.is_empty() {
-        "; it exports nothing".to_owned()
-    } else {
-        format!("; it exports {}", found.join(", "))
+    match found {
+        [] => "; it exports nothing".to_owned(),
+        [shown @ .., _more] if shown.len() == MAX_SHOWN_EXPORTS => {
+            format!("; it exports {} and more", shown.join(", "))
+        }
+        all => format!("; it exports {}", all.join(", ")),
     }
+}
+
+/// Maximum bytes of the name of an import, and of a shown name of an export. The component chooses
+/// names of any length.
+const MAX_NAME_BYTES: usize = 256;
+/// Maximum number of shown exports.
+const MAX_SHOWN_EXPORTS: usize = 8;
+
+fn shown_name(name: &str) -> String {
+    one_line(&clip(name, MAX_NAME_BYTES))
 }
 
 const WASI: [&str; 6] = [
@@ -79,12 +92,13 @@ pub(crate) fn check_types(
     let ty = component.0.component_type();
     let imports: Vec<String> = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
     if let Some(name) = imports.iter().find(|name| !may_import(name)) {
-        return Err(WorldMismatch::ForbiddenImport(name.clone()));
+        return Err(WorldMismatch::ForbiddenImport(shown_name(name)));
     }
     for (interface, items) in [extension_point(world), ABOUT] {
         let Some(ComponentItem::ComponentInstance(instance)) = ty.get_export(engine, interface).map(|e| e.ty)
         else {
-            let found = ty.exports(engine).map(|(name, _)| name.to_owned()).collect();
+            let exports = ty.exports(engine).take(MAX_SHOWN_EXPORTS + 1);
+            let found = exports.map(|(name, _)| shown_name(name)).collect();
             return Err(WorldMismatch::MissingInterface {
                 interface,
                 world: world.short(),
@@ -102,10 +116,11 @@ pub(crate) fn check_types(
 
 fn may_import(name: &str) -> bool {
     name == LOG
-        || (WASI.iter().any(|package| name.starts_with(package))
-            && name
-                .split_once('@')
-                .is_some_and(|(_, version)| version.starts_with("0.2.")))
+        || name.len() <= MAX_NAME_BYTES
+            && (WASI.iter().any(|package| name.starts_with(package))
+                && name
+                    .split_once('@')
+                    .is_some_and(|(_, version)| version.starts_with("0.2.")))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use wasmtime::{Trap, WasmBacktrace};
 
 use super::clock::Clock;
 use thread_cpu_clock::CpuClock;
-use transom_common::text::one_line;
+use transom_common::text::{clip, one_line};
 
 use crate::runtime::{
     executor::{self, CPU_BUDGET_BEFORE_DEMOTION},
@@ -219,6 +219,13 @@ impl Drop for CpuCharge<'_> {
 /// Maximum frames of a backtrace: an endless recursion fills the stack.
 const FRAMES: usize = 32;
 
+/// Maximum bytes of the name of a function or module, which the component chooses.
+const MAX_NAME_BYTES: usize = 200;
+
+fn shown_name(name: &str) -> String {
+    one_line(&clip(name, MAX_NAME_BYTES))
+}
+
 /// The guest's stack. Functions have names unless the author stripped them.
 fn frames(error: &wasmtime::Error) -> Frames {
     let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
@@ -227,8 +234,8 @@ fn frames(error: &wasmtime::Error) -> Frames {
     let lines = trace.frames().iter().take(FRAMES).map(|frame| {
         let function = frame
             .func_name()
-            .map_or_else(|| format!("function {}", frame.func_index()), one_line);
-        let module = frame.module().name().map(one_line).unwrap_or_default();
+            .map_or_else(|| format!("function {}", frame.func_index()), shown_name);
+        let module = frame.module().name().map(shown_name).unwrap_or_default();
         let at = frame.module_offset().unwrap_or_default();
         format!("{function} ({module}+{at:#x})")
     });

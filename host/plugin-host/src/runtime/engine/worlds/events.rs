@@ -24,7 +24,7 @@ use crate::{
             instance::Reply,
         },
         fault::Fault,
-        json::is_object,
+        json::{NO_OBJECT, is_object},
     },
     worlds::events::{Decision, Event, MAX_EVENT_BYTES, SharedQuery},
 };
@@ -175,7 +175,7 @@ fn check(decision: &Decision) -> Result<(), String> {
             "has {} bytes, at most {MAX_EVENT_BYTES} are allowed",
             body.len()
         )),
-        Decision::Replace(body) if !is_object(body) => Err("is not a JSON object".to_owned()),
+        Decision::Replace(body) if !is_object(body) => Err(NO_OBJECT.to_owned()),
         _ => Ok(()),
     }
 }

@@ -39,6 +39,9 @@ use crate::{
     },
 };
 
+/// Maximum number of errors of a validation.
+const MAX_ERRORS: usize = 100;
+
 /// Maximum number of agents in one `update` call, so that loading a large cluster takes many short
 /// calls.
 const AGENTS_PER_CALL: usize = 500;
@@ -202,6 +205,7 @@ async fn validate(
     }
     Ok(errors
         .into_iter()
+        .take(MAX_ERRORS)
         .map(|error| ConstraintError {
             constraint: error.constraint,
             message: one_line(&error.message),

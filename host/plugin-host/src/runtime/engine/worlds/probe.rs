@@ -23,7 +23,7 @@ use crate::{
             instance::{AnswerKind, Reply},
         },
         fault::Fault,
-        json::is_object,
+        json::{NO_OBJECT, is_object},
     },
     worlds::{
         probe::{Failure, MAX_OUTCOME, Outcome, Reason, Request},
@@ -227,9 +227,9 @@ async fn next(
         Step::Done(Outcome::Custom(json)) if json.len() > MAX_OUTCOME => {
             Ok(Step::Failed(too_large(&instance.context.name, json.len())))
         }
-        Step::Done(Outcome::Custom(json)) if !is_object(json) => Err(Fault::Malformed(
-            "the custom outcome is not a JSON object".to_owned(),
-        )),
+        Step::Done(Outcome::Custom(json)) if !is_object(json) => {
+            Err(Fault::Malformed(format!("the custom outcome {NO_OBJECT}")))
+        }
         Step::Done(Outcome::Http(status)) if !STATUSES.contains(status) => {
             let (min, max) = (STATUSES.start(), STATUSES.end());
             Err(Fault::Malformed(format!(
