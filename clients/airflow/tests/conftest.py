@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -18,7 +19,11 @@ import pytest
 
 
 class StandIn:
-    """Answers are `(status, body)`. A list of answers is consumed in order, and its last one is repeated."""
+    """Answers are `(status, body)`. A list of answers is consumed in order, and its last one is repeated.
+
+    The status `"cut"` ends the response in the middle of its body; `"silent"` sends nothing until the end of
+    the test; `"slow"` sends the body byte by byte, without an end.
+    """
 
     def __init__(self) -> None:
         self.requests: list[dict] = []
@@ -27,6 +32,8 @@ class StandIn:
             "GET": [(200, "null")],
             "DELETE": [(200, "{}")],
         }
+        # Answers that replace the usual one of a path.
+        self.by_path: dict[str, tuple] = {}
         self.events: list[dict] = []
         # The reasons in `/v0/queue`, by job id.
         self.reasons: dict[str, dict] = {}
@@ -34,6 +41,7 @@ class StandIn:
         self.written: dict[str, bytes] = {"stdout": b"", "stderr": b""}
         # Methods of requests whose answers are lost after the request was executed.
         self.lost: list[str] = []
+        self.stopped = threading.Event()
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -58,10 +66,29 @@ class StandIn:
                     self._part(parse_qs(url.query))
                     return
                 status, text = stand_in.answer(self.command, url.path, parse_qs(url.query))
+                content = (text if isinstance(text, str) else json.dumps(text)).encode()
+                if isinstance(status, str):
+                    self._misbehave(status, content)
+                    return
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
-                self.wfile.write((text if isinstance(text, str) else json.dumps(text)).encode())
+                self.wfile.write(content)
+
+            def _misbehave(self, how: str, content: bytes) -> None:
+                self.close_connection = True
+                if how == "silent":
+                    stand_in.stopped.wait()
+                    return
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content) + 1000))
+                self.end_headers()
+                self.wfile.write(content)
+                with contextlib.suppress(OSError):
+                    while how == "slow" and not stand_in.stopped.wait(0.02):
+                        self.wfile.write(b" ")
+                        self.wfile.flush()
 
             def _part(self, query: dict) -> None:
                 [stream], offset, length = query["stream"], int(query["offset"][0]), int(query["length"][0])
@@ -82,6 +109,8 @@ class StandIn:
         self.thread.start()
 
     def answer(self, method: str, path: str, query: dict):
+        if path in self.by_path:
+            return self.by_path[path]
         if path == "/v0/events":
             last = max([0, *(event["number"] for event in self.events)])
             since = last if query["since"] == ["last"] else int(query["since"][0])
@@ -121,6 +150,7 @@ class StandIn:
         return [it for it in found if not it["path"].endswith("/log")]
 
     def stop(self) -> None:
+        self.stopped.set()
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()

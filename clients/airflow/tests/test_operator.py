@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -83,14 +84,103 @@ def test_reactions_match_the_recordings(case, daemon):
         ("GET", (500, "x"), "Unable to read Mesos task airflow.d1.t1: 500 Server Error"),
         ("GET", (200, "<html>"), "Unable to read Mesos task airflow.d1.t1: "),
         ("GET", (200, "[1]"), "Unable to read Mesos task airflow.d1.t1: "),
+        ("GET", (200, {"status": None}), "Unable to read Mesos task airflow.d1.t1: "),
+        ("GET", (200, {"status": {"state": "TASK_RUNNING", "agent_id": 7}}), "Unable to read Mesos task "),
     ],
 )
-def test_errors_and_invalid_documents_fail_immediately(method, answer, prefix, daemon):
+def test_errors_and_invalid_documents_fail_immediately_and_kill_the_container(method, answer, prefix, daemon):
     daemon.answers[method] = [answer]
     with pytest.raises(AirflowException) as raised:
         operator().execute({})
     assert str(raised.value).startswith(prefix)
     assert len(daemon.asked("GET", "/v0/task/")) == (1 if method == "GET" else 0)
+    # A body that was rejected has queued nothing.
+    kills = [asked["path"] for asked in daemon.asked("DELETE")]
+    assert kills == ([] if answer[0] == 422 else ["/v0/task/airflow.d1.t1"])
+
+
+RUNNING, ENDED = (
+    {"status": {"task_id": {"value": "t"}, "state": it}} for it in ("TASK_RUNNING", "TASK_FINISHED")
+)
+
+
+@pytest.mark.parametrize(
+    "bad", [(502, "<html>"), (503, {"message": "no leader"}), (504, ""), ("cut", RUNNING)]
+)
+def test_one_bad_answer_does_not_end_the_task(bad, daemon, capsys):
+    daemon.answers["POST"] = [bad, (200, "Ok")]
+    daemon.answers["GET"] = [(200, RUNNING), bad, bad, (200, RUNNING), (200, ENDED)]
+    assert operator().execute({}) == ENDED
+    assert not daemon.asked("DELETE")
+    assert capsys.readouterr().out.count("still following airflow.d1.t1") == 1
+    # The same in the triggerer.
+    daemon.answers["GET"] = [bad, (200, ENDED)]
+    trigger = ClusterTrigger("t", [time.time(), None, None, None, None], daemon.url, 0.01)
+
+    async def fired():
+        return [event.payload async for event in trigger.run()]
+
+    [outcome] = asyncio.run(fired())
+    assert outcome["error"] is None and outcome["status"] == ENDED
+
+
+def test_bad_answers_until_the_timeout_fail_the_task_and_kill_its_container(daemon):
+    daemon.answers["GET"] = [(503, {"message": "no leader"})]
+    daemon.answers["DELETE"] = [(503, "x"), ("cut", "{"), (200, "{}")]
+    with pytest.raises(AirflowException, match=r"^Timed out waiting for Mesos task .*: 503 Server Error"):
+        operator(startup_timeout=0.3).execute({})
+    assert len(daemon.asked("DELETE")) == 3
+
+
+def test_container_is_killed_when_following_it_fails_unexpectedly(daemon, monkeypatch):
+    def broken(self):
+        raise RuntimeError("no room for the log")
+
+    monkeypatch.setattr(Follow, "poll", broken)
+    with pytest.raises(RuntimeError, match="no room"):
+        operator().execute({})
+    assert len(daemon.asked("DELETE")) == 1
+
+
+def test_unreadable_output_does_not_delay_each_look_at_the_job(daemon, monkeypatch):
+    daemon.by_path = {"/v0/task/t/log": (503, {"message": "the agent is unavailable"})}
+    lines = []
+    output = Output(Daemon(), "t", lines.append)
+    monkeypatch.setattr(Daemon, "output", lambda self, *_: self._request("GET", "/v0/task/t/log"))
+    for _ in range(5):
+        output.copy()
+    asked = [it for it in daemon.requests if it["path"] == "/v0/task/t/log"]
+    assert len(asked) == 1 and not lines
+    output.copy(last=True)
+    assert len(lines) == 2
+
+
+def test_silent_daemon_occupies_no_thread_of_other_triggers(daemon):
+    daemon.answers["GET"] = [("silent", "")]
+
+    async def other_work_is_done():
+        names = set()
+        default = asyncio.to_thread(lambda: names.add(threading.current_thread().name))
+        trigger = ClusterTrigger("t", [time.time(), None, None, None, None], daemon.url, 0.01)
+        polling = asyncio.ensure_future(anext(trigger.run()))
+        while not daemon.asked("GET"):
+            await asyncio.sleep(0.01)
+        await default
+        polls = [it.name for it in threading.enumerate() if it.name.startswith("transom-poll")]
+        polling.cancel()
+        return names, polls
+
+    names, polls = asyncio.run(other_work_is_done())
+    # The request runs in a thread of our own.
+    assert polls and not names & set(polls)
+
+
+def test_output_of_a_command_is_a_password_without_its_line_break(daemon, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CLUSTER__API_USERNAME", "user")
+    monkeypatch.setenv("AIRFLOW__CLUSTER__API_PASSWORD_CMD", "echo password")
+    daemon.states("TASK_RUNNING")
+    Daemon().task("t")
+    assert daemon.requests[0]["headers"]["Authorization"] == "Basic dXNlcjpwYXNzd29yZA=="
 
 
 def test_daemon_is_reached_without_the_proxy_of_the_environment(daemon, monkeypatch):
@@ -135,7 +225,8 @@ def test_each_try_has_its_own_id(daemon):
     assert path == "/v0/task/airflow.d1.t1.manual__2026-11-20T00%3A00%3A00%2B00%3A00.1.-1"
 
 
-def test_execute_retries_an_unreachable_daemon_until_the_timeout():
+def test_execute_retries_an_unreachable_daemon_until_the_timeout(monkeypatch):
+    monkeypatch.setattr("transom_airflow.operator.KILL_TIMEOUT", 0.1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -312,9 +403,9 @@ def test_trigger_kills_the_container_of_a_marked_task(daemon):
     daemon.lost = ["DELETE"]
     asyncio.run(ClusterTrigger(url=daemon.url, **arguments).on_kill())
     assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t", "/v0/task/t"]
-    daemon.answers["DELETE"] = [(503, "x")]
+    daemon.answers["DELETE"] = [(503, "x"), (403, "x")]
     asyncio.run(ClusterTrigger(url=daemon.url, **arguments).on_kill())
-    assert len(daemon.asked("DELETE")) == 3
+    assert len(daemon.asked("DELETE")) == 4
 
 
 def test_triggerer_kills_only_the_container_of_the_marked_task(daemon):
@@ -465,7 +556,7 @@ def test_credentials_are_read_from_either_section(daemon, monkeypatch):
 def test_status_is_requested_again_after_the_daemon_was_unreachable(daemon):
     class Flaky:
         def __init__(self, real):
-            self.real, self.times = real, 0
+            self.real, self.url, self.times = real, real.url, 0
 
         def task(self, task_id):
             import requests

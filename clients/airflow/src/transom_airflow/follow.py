@@ -8,7 +8,7 @@ from typing import Any
 
 import requests
 
-from .daemon import FINISHED, LIVE, UNREACHABLE, Daemon
+from .daemon import FINISHED, LIVE, Daemon, cause, detail, is_transient
 from .output import Output
 
 #: Seconds between two requests for the reason of a pending job.
@@ -73,6 +73,7 @@ class Follow:
         self.daemon, self.task_id, self.limits, self.output = daemon, task_id, limits, output
         self.log = log or getLogger(__name__)
         self._state: str | None = None
+        self._is_unreachable = False
         self._reason: Any = None
         self._next_reason_at = time.monotonic() + REASON_INTERVAL
 
@@ -82,18 +83,25 @@ class Follow:
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}", kill=True)
         state, unreachable = None, None
         try:
-            status = self.daemon.task(self.task_id) or {}
-            state = status.get("status", {}).get("state")
-        except UNREACHABLE as error:
+            status = self.daemon.task(self.task_id)
+            if status is not None:
+                state = status["status"].get("state")
+            self._note(state, status)
+        except (requests.RequestException, ValueError, LookupError, TypeError, AttributeError) as error:
+            if not is_transient(error):
+                text = detail(error) if isinstance(error, requests.RequestException) else ""
+                text = f" ({text})" if text else ""
+                return self._outcome(
+                    error=f"Unable to read Mesos task {self.task_id}: {error}{text}; its container is killed",
+                    kill=True,
+                )
             unreachable = error  # Polling continues until the timeout.
             self._state = None
-        except (requests.RequestException, ValueError, AttributeError) as error:
-            return self._outcome(error=f"Unable to read Mesos task {self.task_id}: {error}")
+            self._note_unreachable(error)
         else:
-            self._note(state, status)
             if state == FINISHED:
                 return self._outcome(status=status)
-            if state is not None and state not in LIVE:
+            if status is not None and state is not None and state not in LIVE:
                 return self._outcome(error=self._failure(state, status["status"]))
         if self.limits.passed(state):
             why = self.daemon.pending_reason(self.task_id) if state == "TASK_STAGING" else None
@@ -103,9 +111,18 @@ class Follow:
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}{because}", kill=True)
         return None
 
-    def _note(self, state: str | None, status: dict[str, Any]) -> None:
+    def _note_unreachable(self, error: Exception) -> None:
+        """Logs once that polling continues without answers."""
+        if not self._is_unreachable:
+            self.log.warning(
+                "Daemon %s unreachable; still following %s: %s", self.daemon.url, self.task_id, error
+            )
+        self._is_unreachable = True
+
+    def _note(self, state: str | None, status: dict[str, Any] | None) -> None:
         """Logs a new state or reason, and copies new output."""
-        if state is not None and state != self._state:
+        self._is_unreachable = False
+        if status is not None and state is not None and state != self._state:
             agent = (status["status"].get("agent_id") or {}).get("value")
             self.log.info("%s is in %s%s", self.task_id, state, f" on agent {agent}" if agent else "")
         self._state = state
@@ -122,7 +139,7 @@ class Follow:
 
     def _failure(self, state: str, status: dict[str, Any]) -> str:
         """Describes a failure in one sentence: task, state, reason, agent and log."""
-        reason = status.get("message") or status.get("reason") or "the cluster gave no reason"
+        reason = cause(status) or "the cluster gave no reason"
         agent = (status.get("agent_id") or {}).get("value")
         place = f" on agent {agent}" if agent else ""
         log = f". Its output: {self.daemon.log_url(self.task_id)}" if agent else ""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import requests
 
-from .daemon import UNREACHABLE, Daemon, detail
+from .daemon import BUSY_STATUS, UNREACHABLE, Daemon, detail, status_of
 from .follow import Follow, Limits
 from .output import Output
 
@@ -30,6 +30,8 @@ LINK = "cluster_log"
 #: Seconds by which the daemon's timeouts for a job exceed those of this operator, so that they end the job
 #: only if the operator no longer runs.
 MARGIN = 30.0
+#: Seconds for retries of a kill; Airflow ends a killed task after `[core] killed_task_cleanup_time` (60 s).
+KILL_TIMEOUT = 15.0
 
 
 class LogLink(BaseOperatorLink):  # type: ignore[misc]
@@ -156,11 +158,13 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
             self.defer(trigger=trigger, method_name="execute_complete")
         output = Output(daemon, task_id, self.log.info) if self.container_logs else None
         follow = Follow(daemon, task_id, self.limits(begun), self.log, output)
-        while True:
-            outcome = follow.poll()
-            if outcome is not None:
-                return self.concluded(outcome)
-            time.sleep(self.poll_interval)
+        try:
+            while (outcome := follow.poll()) is None:
+                time.sleep(self.poll_interval)
+        except Exception:
+            self.on_kill()
+            raise
+        return self.concluded(outcome)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
         """Called after the trigger fired. Copies the output that the triggerer has not copied."""
@@ -179,14 +183,9 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
 
     def on_kill(self) -> None:
         """Kills the container. A failure is only logged."""
-        if self._cluster_task is None:
-            return
-        try:
-            Daemon(self.scheduler_url).kill(self._cluster_task)
-        except requests.RequestException as error:
-            self.log.warning(
-                "Killing cluster task %s failed; it may still run: %s", self._cluster_task, error
-            )
+        if self._cluster_task is not None:
+            daemon = Daemon(self.scheduler_url)
+            daemon.kill_within(self._cluster_task, KILL_TIMEOUT, self.poll_interval, self.log)
 
     def job_id(self, context: Any) -> str:
         """A unique id of this try, so that no try reads the state of another one."""
@@ -266,12 +265,16 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
                 obstacle = (
                     f"a job of another request with this id is active: see {daemon.url}/v0/task/{task_id}"
                 )
-            except UNREACHABLE as error:
-                obstacle = f"daemon {daemon.url} unreachable: {error}"
-            except requests.RequestException as error:
-                text = detail(error)
+            except (requests.RequestException, ValueError) as error:
+                status, text = None, ""
+                if isinstance(error, requests.RequestException):
+                    status, text = status_of(error), detail(error)
                 text = f" ({text})" if text else ""
-                raise AirflowException(f"Unable to queue Mesos task {task_id}: {error}{text}") from error
+                if not isinstance(error, UNREACHABLE) and status not in BUSY_STATUS:
+                    if status is None or status >= requests.codes.server_error:
+                        self.on_kill()  # The job may be queued nevertheless.
+                    raise AirflowException(f"Unable to queue Mesos task {task_id}: {error}{text}") from error
+                obstacle = f"daemon {daemon.url} unreachable: {error}{text}"
             if limits.passed(None):
                 self.on_kill()
                 raise AirflowException(f"Timed out waiting for Mesos task {task_id} ({obstacle})")

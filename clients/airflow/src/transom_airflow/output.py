@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import time
 from collections.abc import Callable, Mapping
 
 import requests
@@ -14,6 +15,8 @@ STREAMS = ("stdout", "stderr")
 MAX_COPIED = 8 << 20
 #: Maximum characters of a line; longer ones are split.
 MAX_LINE = 64 << 10
+#: Seconds without further attempts after output could not be read.
+RETRY_INTERVAL = 15.0
 
 
 class _Stream:
@@ -45,6 +48,7 @@ class Output:
     ) -> None:
         """`read`: bytes of each stream that are already copied."""
         self.daemon, self.task_id, self.write = daemon, task_id, write
+        self._next_at = 0.0
         self._streams = {name: _Stream((read or {}).get(name, 0)) for name in STREAMS}
 
     @property
@@ -54,14 +58,20 @@ class Output:
 
     def copy(self, last: bool = False) -> None:
         """Copies new output. With `last`, also copies an incomplete last line and reports a failure."""
+        if not last and time.monotonic() < self._next_at:
+            return
         for name, stream in self._streams.items():
             try:
                 self._copy(name, stream)
             except requests.RequestException as error:
+                # An agent that does not answer must not delay each look at the job.
+                self._next_at = time.monotonic() + RETRY_INTERVAL
                 # 404: the job was never launched.
                 if last and status_of(error) != requests.codes.not_found:
                     url = self.daemon.log_url(self.task_id)
                     self.write(f"Reading the container's {name} failed ({error}); see {url}")
+                if not last:
+                    return
             if last:
                 self._write(name, stream.lines(b"", True))
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import requests
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from .daemon import UNREACHABLE, Daemon
+from .daemon import Daemon
 from .follow import Follow, Limits
 from .output import Output
 
 #: Seconds for retries of a kill; the triggerer allows a trigger 30.
 KILL_TIMEOUT = 25.0
+#: Threads for requests of this module's triggers: a daemon that does not answer must not occupy those that
+#: all triggers share.
+POLLS = ThreadPoolExecutor(max_workers=16, thread_name_prefix="transom-poll")
 
 
 class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
@@ -56,7 +57,8 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
         output = Output(daemon, self.job, self.log.info) if self.container_logs else None
         follow = Follow(daemon, self.job, self.limits, self.log, output)
         while True:
-            outcome = await asyncio.to_thread(follow.poll)
+            poll = contextvars.copy_context().run
+            outcome = await asyncio.get_running_loop().run_in_executor(POLLS, poll, follow.poll)
             if outcome is not None:
                 yield TriggerEvent(outcome)
                 return
@@ -75,18 +77,4 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
         await asyncio.wait([asyncio.wrap_future(killed)])
 
     def _kill(self) -> None:
-        """Retries the kill until the daemon answers or the timeout has passed, and logs the result."""
-        deadline = time.monotonic() + KILL_TIMEOUT
-        while True:
-            try:
-                Daemon(self.url).kill(self.job)
-            except UNREACHABLE as error:
-                if time.monotonic() + self.poll_interval < deadline:
-                    time.sleep(self.poll_interval)
-                    continue
-                self.log.warning("Killing cluster task %s failed; it may still run: %s", self.job, error)
-            except requests.RequestException as error:
-                self.log.warning("Killing cluster task %s failed; it may still run: %s", self.job, error)
-            else:
-                self.log.info("Cluster task %s killed", self.job)
-            return
+        Daemon(self.url).kill_within(self.job, KILL_TIMEOUT, self.poll_interval, self.log)
