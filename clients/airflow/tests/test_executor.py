@@ -197,6 +197,7 @@ def test_max_wait_ends_before_the_token_expires(executor, daemon):
     dead = Workload(10)
     dead.token = token(iat=now - 550.0, exp=now + 50.0)
     hand_over(executor, dead)
+    # Without Airflow's database it stays queued here.
     assert len(daemon.asked("POST")) == asked and dead.ti.key in executor.queued_tasks
 
 
@@ -204,7 +205,28 @@ def test_unknown_keys_of_executor_config_are_reported_with_the_nearest(executor,
     bad = Workload(1, executor_config={"cpu": 2, "memory_limit": "1g", "attributes": []})
     odd = Workload(2, executor_config={"environment": ["A=b"]})
     unsendable = Workload(3, executor_config={"labels": {"a": object()}})
-    hand_over(executor, bad, odd, unsendable)
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    others = {
+        4: ({"max_wait": "soon"}, "executor_config['max_wait'] is 'soon'; expected a number of seconds"),
+        5: ({"cpus": float("nan")}, "executor_config['cpus'] cannot be sent as JSON"),
+        6: ({"volumes": deep}, "executor_config['volumes'] cannot be sent as JSON"),
+        7: ({"max_wait": 10**400}, "executor_config['max_wait'] is "),
+        8: (
+            {"KubernetesExecutor": {}},
+            "no key 'KubernetesExecutor'; expected one of architecture, attributes",
+        ),
+        9: (
+            {"environment": {"A": 1}},
+            "executor_config['environment'] is \"{'A': 1}\"; expected a dict of strings",
+        ),
+        10: ("pod", "executor_config is a str; expected a dict"),
+    }
+    strange = [Workload(number, executor_config=config) for number, (config, _) in others.items()]
+    hand_over(executor, bad, odd, unsendable, *strange)
+    for workload, (_, said) in zip(strange, others.values(), strict=True):
+        assert said in executor.event_buffer[workload.ti.key][1]
     assert not daemon.asked("POST") and not executor.running and not executor.queued_tasks
     state, info = executor.event_buffer[bad.ti.key]
     assert state == TaskInstanceState.FAILED
@@ -214,6 +236,238 @@ def test_unknown_keys_of_executor_config_are_reported_with_the_nearest(executor,
     assert "JSON" in executor.event_buffer[unsendable.ti.key][1]
     [event, *_] = executor._task_event_logs
     assert event.event == "not queued" and "'cpus'" in event.extra
+
+
+@pytest.mark.parametrize("how", ["silent", "slow"])
+def test_daemon_that_does_not_answer_takes_little_of_the_schedulers_time(how, executor, daemon, monkeypatch):
+    monkeypatch.setattr("transom_airflow.executor.SLOW_SECONDS", 0.1)
+    monkeypatch.setattr("transom_airflow.executor.PAUSE_FACTOR", 1000.0)
+    executor.daemon.max_seconds = 0.2
+    daemon.by_path = {"/v0/events": (how, "{")}
+    waits, queued, adopted = Workload(1), Workload(2), Workload(3)
+    hand_over(executor, waits)
+    # All further calls of the scheduler return without a request.
+    for _ in range(3):
+        hand_over(executor, queued)
+        executor.sync()
+        executor.revoke_task(ti=Workload(4).ti)
+        assert executor.try_adopt_task_instances([adopted.ti]) == []
+    assert len(daemon.requests) == 1
+    assert set(executor.queued_tasks) == {waits.ti.key, queued.ti.key} and not executor.event_buffer
+    # After the pause everything is made up for.
+    daemon.by_path = {}
+    executor._next_call_at = 0.0
+    executor.daemon.max_seconds = 30.0
+    daemon.states("TASK_RUNNING")
+    executor._process_workloads([waits, queued])
+    executor.sync()
+    assert executor.running == {waits.ti.key, queued.ti.key, adopted.ti.key} and not executor.queued_tasks
+    assert {it["path"] for it in daemon.asked("DELETE")} == {"/v0/task/airflow.004"}
+
+
+def test_calls_of_one_turn_are_limited(executor, daemon, monkeypatch):
+    monkeypatch.setattr("transom_airflow.executor.TURN_SECONDS", 0.0)
+    hand_over(executor, Workload(1))
+    executor.sync()
+    assert not daemon.requests and executor.queued_tasks
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(200, "<html>"), (200, "[1]"), (200, "null"), (200, {"events": 1, "next": 1}), (500, "x"), ("cut", "{")],
+)
+def test_malformed_answers_do_not_end_the_scheduler(answer, executor, daemon):
+    good = Workload(1)
+    hand_over(executor, good)
+    daemon.states("TASK_RUNNING")
+    daemon.by_path = {"/v0/events": answer}
+    executor.sync()
+    executor._cursor = None
+    late = Workload(2)
+    hand_over(executor, late)
+    adopted = Workload(3).ti
+    assert executor.try_adopt_task_instances([adopted]) == []
+    daemon.by_path = {"/v0/events": (200, {"events": [{"task_id": "airflow.001"}], "next": 5})}
+    executor.sync()
+    assert {good.ti.key, adopted.key} <= executor.running
+    assert executor.event_buffer[good.ti.key][0] == TaskInstanceState.QUEUED
+
+
+def test_unreachable_daemon_is_reported_once_for_each_waiting_task(executor, daemon, monkeypatch):
+    monkeypatch.setattr("transom_airflow.executor.OUTAGE_DELAY", 0.0)
+    daemon.answers["POST"] = [(503, {"message": "no leader"})]
+    first, second = Workload(1), Workload(2)
+    for _ in range(3):
+        hand_over(executor, first, second)
+    events = [(log.event, log.extra) for log in executor._task_event_logs]
+    assert len(events) == 2 and all(event == "pending" for event, _ in events)
+    assert f"the daemon {daemon.url} is unreachable" in events[0][1] and "no leader" in events[0][1]
+    daemon.answers["POST"] = [(200, "Ok")]
+    hand_over(executor, first, second)
+    assert executor.running == {first.ti.key, second.ti.key} and len(executor._task_event_logs) == 2
+
+
+class Rows:
+    """The rows of queued tasks in Airflow's database."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.states, self.scheduled, self.broken = {}, [], False
+        monkeypatch.setattr("transom_airflow.executor.task_states", self.read)
+        monkeypatch.setattr("transom_airflow.executor.to_scheduled", self.to_scheduled)
+        monkeypatch.setattr("transom_airflow.executor.CHECK_INTERVAL", 0.0)
+
+    def read(self, ids):
+        if self.broken:
+            raise OSError("the database is locked")
+        return {ti_id: self.states[ti_id] for ti_id in ids if ti_id in self.states}
+
+    def to_scheduled(self, ti_id, external):
+        if self.broken:
+            raise OSError("the database is locked")
+        self.scheduled.append((ti_id, external))
+
+
+@pytest.mark.parametrize(
+    ("row", "is_wanted"),
+    [
+        (("queued", "one"), True),
+        (("queued", None), True),
+        (("running", "one"), True),
+        # Queued again, by this or by another scheduler.
+        (("queued", "two"), False),
+        (("failed", "one"), False),
+        (("success", "one"), False),
+        (("scheduled", "one"), False),
+        ((None, "one"), False),
+        # Deleted, or cleared: the next try has another id.
+        (None, False),
+    ],
+)
+def test_pending_job_leaves_the_queue_when_its_task_is_no_longer_wanted(
+    row, is_wanted, executor, daemon, monkeypatch
+):
+    rows = Rows(monkeypatch)
+    rows.states = {"001": row, "002": ("failed", None)} if row else {}
+    sent, unsent = Workload(1, external_executor_id="one"), Workload(2)
+    hand_over(executor, sent)
+    executor.queued_tasks[unsent.ti.key] = unsent
+    executor.get_event_buffer()
+    # The first request is lost.
+    daemon.lost = ["DELETE"]
+    rows.broken = True
+    executor.sync()
+    assert sent.ti.key in executor.running and unsent.ti.key in executor.queued_tasks
+    rows.broken = False
+    for _ in range(3):
+        executor.sync()
+    kills = [asked["path"] for asked in daemon.asked("DELETE")]
+    assert kills == ([] if is_wanted else ["/v0/task/airflow.001"] * 2)
+    assert executor.running == ({sent.ti.key} if is_wanted else set()) and not executor.queued_tasks
+    told(daemon, ("airflow.001", "TASK_KILLED" if not is_wanted else "TASK_RUNNING"))
+    executor.sync()
+    # No event: the key may already be that of the next try.
+    assert bool(executor.event_buffer) == is_wanted
+
+
+def test_job_of_a_launched_task_is_not_withdrawn(executor, daemon, monkeypatch):
+    Rows(monkeypatch)
+    workload = Workload(1)
+    hand_over(executor, workload)
+    told(daemon, ("airflow.001", "TASK_STARTING"))
+    monkeypatch.setattr(executor, "_check_wanted", lambda: None)
+    executor.sync()
+    monkeypatch.undo()
+    Rows(monkeypatch)
+    executor.sync()
+    assert not daemon.asked("DELETE") and executor.running == {workload.ti.key}
+
+
+def ended(daemon, task_id, reason, message):
+    number = len(daemon.events) + 1
+    daemon.events.append(
+        {"task_id": task_id, "state": "TASK_FAILED", "message": message, "reason": reason, "number": number}
+    )
+
+
+def test_pending_task_returns_to_airflows_queue_before_its_token_expires(executor, daemon, monkeypatch):
+    rows = Rows(monkeypatch)
+    rows.states = {"001": ("queued", "one")}
+    workload = Workload(1, external_executor_id="one")
+    hand_over(executor, workload)
+    executor.get_event_buffer()
+    rows.broken = True
+    ended(daemon, "airflow.001", "MaxWait", "not launched within 480 s (max_wait): not enough CPU")
+    executor.sync()
+    assert not rows.scheduled and not executor.event_buffer
+    rows.broken = False
+    executor.sync()
+    assert rows.scheduled == [("001", "one")] and not executor.event_buffer and not executor.running
+    [event] = executor._task_event_logs
+    assert event.event == "pending" and "not enough CPU" in event.extra
+    # The token has expired before the task was sent.
+    late = Workload(2, external_executor_id="two")
+    late.token = token(iat=time.time() - 550.0, exp=time.time() + 50.0)
+    hand_over(executor, late)
+    assert rows.scheduled[1:] == [("002", "two")] and not executor.queued_tasks and not executor.event_buffer
+
+
+def test_tasks_own_max_wait_counts_from_the_first_time_and_fails_it(executor, daemon, monkeypatch):
+    rows = Rows(monkeypatch)
+    rows.states = {"001": ("queued", "one"), "002": ("queued", "one")}
+    patient, brief = (
+        Workload(number, external_executor_id="one", executor_config={"max_wait": limit})
+        for number, limit in ((1, 3600), (2, 60))
+    )
+    hand_over(executor, patient, brief)
+    for task_id in ("airflow.001", "airflow.002"):
+        ended(daemon, task_id, "MaxWait", "not launched")
+    executor.sync()
+    assert rows.scheduled == [("001", "one")]
+    state, info = executor.event_buffer[brief.ti.key]
+    assert state == TaskInstanceState.FAILED and info == "TASK_FAILED not launched (MaxWait)"
+    executor._first_queued["airflow.001"] -= 3500
+    hand_over(executor, patient)
+    assert daemon.asked("POST")[-1]["json"]["max_wait"] < 101
+    ended(daemon, "airflow.001", "MaxWait", "not launched")
+    executor.sync()
+    assert executor.event_buffer[patient.ti.key][0] == TaskInstanceState.FAILED
+
+
+def test_container_knows_the_executors_and_the_api_server(executor, daemon, monkeypatch):
+    several = "LocalExecutor,cluster:transom_airflow.executor.ClusterExecutor"
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", several)
+    monkeypatch.delenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL")
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://airflow.internal:8080/af/")
+    hand_over(executor, Workload(1))
+    environment = daemon.asked("POST")[0]["json"]["environment"]
+    assert environment["AIRFLOW__CORE__EXECUTOR"] == several
+    url = "http://airflow.internal:8080/af/execution/"
+    assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == url
+
+
+def test_failure_is_in_the_tasks_events_and_log(executor, daemon, monkeypatch, tmp_path):
+    monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(tmp_path))
+    hand_over(executor, Workload(1))
+    told(daemon, ("airflow.001", "TASK_RUNNING"))
+    executor.sync()
+    ended(daemon, "airflow.001", "REASON_CONTAINER_LIMITATION_MEMORY", "Memory limit exceeded")
+    executor.sync()
+    [event] = executor._task_event_logs
+    said = "TASK_FAILED Memory limit exceeded (REASON_CONTAINER_LIMITATION_MEMORY). Output of its container:"
+    assert event.event == "failed" and event.extra.startswith(said)
+    [line] = (tmp_path / f"{Workload.log_path}.cluster.log").read_text().splitlines()
+    assert json.loads(line)["event"].startswith(f"failed: {said}")
+
+
+def test_long_output_is_read_on(daemon):
+    daemon.written = {"stdout": b"0123456789\n" * 300_000, "stderr": b"oops\n"}
+    daemon.answers["GET"] = [(200, "the end\n" * 200_000)]
+    messages, [text] = ClusterExecutor().get_task_log(Workload(1).ti, 1)
+    lines = text.split("\n")
+    assert lines.count("0123456789") == 300_000 and lines[-1] == "[stderr] oops" and len(messages) == 1
+    daemon.written["stdout"] *= 4
+    _, [text] = ClusterExecutor().get_task_log(Workload(1).ti, 1)
+    assert "Only the first 8 MiB of stdout" in text and text.endswith("the end\n")
 
 
 def test_pending_reason_is_in_the_tasks_events_and_log_once(executor, daemon, monkeypatch, tmp_path):
@@ -231,6 +485,7 @@ def test_pending_reason_is_in_the_tasks_events_and_log_once(executor, daemon, mo
         "message": "not enough CPU on 3 of 3 offers",
         "unsatisfied_constraints": [],
     }
+    impossible = {**short, "message": "the job asks for 64 CPUs", "unsatisfied_resources": ["cpus"]}
     daemon.reasons = {
         "airflow.001": unsatisfied,
         "airflow.002": {**short, "waited": 59.0},
@@ -250,6 +505,11 @@ def test_pending_reason_is_in_the_tasks_events_and_log_once(executor, daemon, mo
     executor.sync()
     [info] = [info for state, info in executor.event_buffer.values() if state == TaskInstanceState.FAILED]
     assert info == "TASK_FAILED said. Pending reason: no active agent satisfies `gpu:true`"
+    assert executor._task_event_logs[-1].event == "failed" and executor._task_event_logs[-1].extra == info
+    # Amounts that no agent has are reported immediately.
+    daemon.reasons = {"airflow.002": impossible}
+    executor.sync()
+    assert executor._task_event_logs[-1].extra == "the job asks for 64 CPUs"
 
 
 def test_events_are_kept_until_airflow_has_stored_them(executor, daemon):

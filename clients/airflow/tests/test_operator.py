@@ -384,6 +384,7 @@ def test_log_link_is_set_before_the_end(daemon):
 
 
 def test_pending_reason_is_in_the_tasks_log_once(daemon, capsys, monkeypatch):
+    monkeypatch.setattr("transom_airflow.follow.FIRST_REASON", 0.0)
     monkeypatch.setattr("transom_airflow.follow.REASON_INTERVAL", 0.0)
     daemon.states("TASK_STAGING", "TASK_STAGING", "TASK_STAGING", "TASK_FINISHED")
     why = {

@@ -3,6 +3,10 @@
 The daemon queues, places and tracks jobs. This class queues workloads there and reports their states to
 Airflow. The id of a job is the id of the task's try, so a new scheduler finds it. Within a try Airflow may
 queue a task several times (it was deferred, or revoked while pending): each time has its own request key.
+
+Airflow calls this class in the scheduler's loop, so nothing here may block or raise: a call of the daemon
+ends after a few seconds, and after a slow failure there is a pause; what a task's configuration contains
+fails that task at most.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from airflow.configuration import conf
 from airflow.executors.base_executor import BaseExecutor
 from airflow.utils.state import TaskInstanceState
 
-from .daemon import FINISHED, LIVE, UNREACHABLE, Daemon, detail, status_of
+from .daemon import BUSY_STATUS, FINISHED, LIVE, MAX_CHUNK, UNREACHABLE, Daemon, cause, detail, status_of
+from .output import MAX_COPIED, Output
+from .queued import task_states, to_scheduled
 
 if TYPE_CHECKING:
     from airflow.executors import workloads
@@ -38,13 +44,31 @@ REASON_INTERVAL = 10.0
 REASON_DELAY = 60.0
 #: Maximum pending jobs per request.
 MAX_PENDING = 10_000
+#: Maximum seconds of a call, and of the calls in one turn of the scheduler's loop.
+CALL_SECONDS, TURN_SECONDS = 4.0, 2.0
+#: The same for the calls with which a new scheduler adopts tasks.
+ADOPTION_SECONDS = 10.0
+#: After a failed call that took at least `SLOW_SECONDS` there is a pause of `PAUSE_FACTOR` times its
+#: duration, so that a daemon that does not answer takes little of the scheduler's time.
+SLOW_SECONDS, PAUSE_FACTOR = 0.5, 5.0
+#: Seconds that the daemon is unreachable before that is reported for each task that waits for it.
+OUTAGE_DELAY = 10.0
+#: Maximum seconds of a call for a log.
+LOG_SECONDS = 10.0
+#: Maximum bytes of a character in UTF-8.
+MAX_BYTES_OF_CHARACTER = 4
+#: Seconds between two checks whether pending tasks are still wanted.
+CHECK_INTERVAL = 10.0
+#: What a response of another form than expected causes.
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError)
+#: The daemon's reason for the end of a job that was pending for too long.
+MAX_WAIT = "MaxWait"
 #: The part of a token's lifetime reserved for the start of the container, and its maximum in seconds.
 START_SHARE, MAX_START_SECONDS = 0.2, 120.0
-#: Status codes after which a workload is queued again: the queue is full, or leader or store is missing.
-RETRY_STATUS = (429, 502, 503, 504)
 #: Settings, none of them secret, that are passed to a task's process.
 PASSED_SETTINGS = (
-    ("core", "execution_api_server_url"),
+    # DAGs name executors by the aliases that are configured here, and do not load without them.
+    ("core", "executor"),
     ("logging", "logging_level"),
     ("logging", "log_filename_template"),
 )
@@ -81,21 +105,47 @@ def job_id(ti: Any) -> str:
 
 
 def check_config(config: Any) -> dict[str, Any]:
-    """A task's `executor_config`; a `ValueError` names every unknown key, and the most similar valid one."""
+    """A task's `executor_config`; a `ValueError` names every invalid key, and the most similar valid one."""
     if config is None:
         return {}
     if not isinstance(config, dict):
         raise ValueError(f"executor_config is a {type(config).__name__}; expected a dict")
     problems = []
-    for key in config:
+    for key, value in config.items():
+        name = f"executor_config[{key!r}]"
         if key not in CONFIG_KEYS:
-            [nearest] = difflib.get_close_matches(str(key), CONFIG_KEYS, 1, 0.0)
-            problems.append(f"executor_config has no key {key!r}; did you mean {nearest!r}?")
-    if not isinstance(config.get("environment") or {}, dict):
-        problems.append("executor_config['environment'] is not a dict of strings")
+            nearest = difflib.get_close_matches(str(key), CONFIG_KEYS, 1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(CONFIG_KEYS)}"
+            problems.append(f"executor_config has no key {key!r}; {hint}")
+        elif key == "environment" and not _is_environment(value or {}):
+            problems.append(f"{name} is {str(value)[:100]!r}; expected a dict of strings")
+        elif key == "max_wait" and not (value is None or (_is_number(value) and value > 0)):
+            problems.append(f"{name} is {str(value)[:100]!r}; expected a number of seconds above 0")
+        else:
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError, RecursionError) as error:
+                problems.append(f"{name} cannot be sent as JSON: {error}")
     if problems:
         raise ValueError("; ".join(problems))
     return dict(config)
+
+
+def _is_environment(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12
+
+
+def execution_api_server_url() -> str | None:
+    """Where a task's process reaches the API server, as Airflow's own executors find it."""
+    value = conf.get("core", "execution_api_server_url", fallback=None)
+    base = conf.get("api", "base_url", fallback=None)
+    if not value and base and not base.startswith("/"):
+        value = f"{base.rstrip('/')}/execution/"
+    return value or None
 
 
 def pending_limit(token: str) -> float:
@@ -115,6 +165,10 @@ def pending_limit(token: str) -> float:
     return float(left - min(life * START_SHARE, MAX_START_SECONDS))
 
 
+class _InvalidError(Exception):
+    """A task whose job cannot be created."""
+
+
 @dataclass
 class _Job:
     """A queued job that has not ended."""
@@ -122,8 +176,12 @@ class _Job:
     key: TaskInstanceKey
     #: Stored by Airflow as the try's `external_executor_id`.
     info: str
+    #: The id of the try.
+    ti_id: str
     #: The task's log file, below the folder of logs.
     log_path: str | None = None
+    #: Whether `max_wait` is that of the task, and not only the lifetime of its token.
+    own_max_wait: bool = False
     #: Whether the job was launched.
     launched: bool = False
     #: The last reported reason without its counts, and its message.
@@ -148,8 +206,18 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         # Jobs adopted while the daemon was unreachable: job id to request key, if Airflow has one.
         self._unconfirmed: dict[str, str | None] = {}
         self._blocked: set[TaskInstanceKey] = set()
-        self._unreachable = False
-        self._next_reasons_at = 0.0
+        # Jobs to kill that the daemon has not confirmed.
+        self._kills: set[str] = set()
+        # Jobs that ended because they were pending for too long, whose tasks Airflow has to queue again.
+        self._returning: dict[str, _Job] = {}
+        # When a task with its own `max_wait` was queued first, by job id; it may be queued several times.
+        self._first_queued: dict[str, float] = {}
+        # When the daemon became unreachable, the tasks for which that was reported, and the end of the pause.
+        self._outage: float | None = None
+        self._outage_error: Exception | None = None
+        self._told: set[TaskInstanceKey] = set()
+        self._next_call_at = self._turn_ends_at = 0.0
+        self._next_reasons_at = self._next_check_at = 0.0
         # Events that Airflow has not stored yet. Airflow drops its references before it stores them.
         self._unsaved: list[Any] = []
 
@@ -159,7 +227,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
     @cached_property
     def daemon(self) -> Daemon:
         """The daemon's client in the scheduler process."""
-        return Daemon()
+        return Daemon(max_seconds=CALL_SECONDS)
 
     def _position(self) -> int:
         """The position in the event feed, read before any task is queued so that no state is missed."""
@@ -168,38 +236,59 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         return self._cursor
 
     def _process_workloads(self, workloads: Sequence[workloads.All]) -> None:
+        self._begin_turn(TURN_SECONDS)
         for workload in workloads:
-            key = workload.ti.key
-            task_id = job_id(workload.ti)
+            started = time.monotonic()
             try:
-                body = self.body(workload)
-                if body["max_wait"] <= 0:
-                    self._block(key, f"{task_id} has a token that expires too soon; Airflow queues it again")
-                    continue
-                self._position()
-                if not self.daemon.queue(body):
-                    self._block(key, f"{task_id} waits until an earlier run of the same try has ended")
-                    continue
-            except UNREACHABLE as error:
+                self._send(workload)
+            except _InvalidError as error:
+                self._refuse(workload, f"the task cannot be queued: {error}")
+            except (*UNREACHABLE, requests.exceptions.JSONDecodeError) as error:
                 # The workload stays queued here and is sent again.
-                self._warn_unreachable(error)
-                return
-            except requests.HTTPError as error:
-                if status_of(error) in RETRY_STATUS:
-                    self._warn_unreachable(error)
-                    return
-                self._refuse(workload, f"the daemon rejected the task ({error}): {detail(error)}")
-                continue
-            except (requests.RequestException, ValueError, TypeError) as error:
-                self._refuse(workload, str(error))
-                continue
-            self.queued_tasks.pop(key, None)
-            self._blocked.discard(key)
-            self.running.add(key)
-            info = getattr(workload.ti, "external_executor_id", None) or task_id
-            self._jobs[task_id] = _Job(key, info, getattr(workload, "log_path", None))
-            # The workload occupies a slot of the executor from now on, because the daemon has queued it.
-            self.change_state(key, TaskInstanceState.QUEUED, info, remove_running=False)
+                self._unreachable(error, started)
+            except requests.RequestException as error:
+                if status_of(error) in BUSY_STATUS:
+                    self._unreachable(error, started)
+                else:
+                    text = detail(error)
+                    text = f": {text}" if text else ""
+                    self._refuse(workload, f"the daemon rejected the task ({error}){text}")
+            except MALFORMED as error:
+                self._unreachable(error, started)
+        self._report_outage([it for it in workloads if it.ti.key in self.queued_tasks])
+
+    def _send(self, workload: Any) -> None:
+        """Sends a workload, unless it has to stay queued here."""
+        key, ti = workload.ti.key, workload.ti
+        task_id, external = job_id(ti), getattr(workload.ti, "external_executor_id", None)
+        try:
+            body = self.body(workload)
+        except Exception as error:
+            # What a task contains must not end the scheduler.
+            raise _InvalidError(str(error)) from error
+        if body["max_wait"] <= 0:
+            # Its token expires too soon.
+            if self._give_back(task_id, str(ti.id), external):
+                self.queued_tasks.pop(key, None)
+                self._blocked.discard(key)
+            return
+        if not self._may_call():
+            return
+        self._position()
+        if task_id in self._kills:
+            self._kill(task_id)
+        if not self.daemon.queue(body):
+            self._block(key, f"{task_id} waits until an earlier run of the same try has ended")
+            return
+        self._answered()
+        self.queued_tasks.pop(key, None)
+        self._blocked.discard(key)
+        self.running.add(key)
+        own = task_id in self._first_queued and body["max_wait"] < pending_limit(_token(workload))
+        info = external or task_id
+        self._jobs[task_id] = _Job(key, info, str(ti.id), getattr(workload, "log_path", None), own)
+        # The workload occupies a slot of the executor from now on, because the daemon has queued it.
+        self.change_state(key, TaskInstanceState.QUEUED, info, remove_running=False)
 
     def _block(self, key: TaskInstanceKey, message: str) -> None:
         """Keeps a workload queued here."""
@@ -211,9 +300,61 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         """Fails a task that cannot be queued."""
         key = workload.ti.key
         self.queued_tasks.pop(key, None)
-        self._blocked.discard(key)
+        self._forget(key, job_id(workload.ti))
         self._note(key, getattr(workload, "log_path", None), "not queued", message, "error")
         self.fail(key, info=message)
+
+    def _forget(self, key: TaskInstanceKey, task_id: str) -> None:
+        """Drops what is known of a task that no longer waits."""
+        self._jobs.pop(task_id, None)
+        self._unconfirmed.pop(task_id, None)
+        self._first_queued.pop(task_id, None)
+        self._blocked.discard(key)
+        self._told.discard(key)
+
+    def _begin_turn(self, seconds: float) -> None:
+        self._turn_ends_at = time.monotonic() + seconds
+
+    def _may_call(self) -> bool:
+        """Whether the daemon may be called now: there is no pause, and time is left in this turn."""
+        now = time.monotonic()
+        return self._next_call_at <= now < self._turn_ends_at
+
+    def _unreachable(self, error: Exception, started: float) -> None:
+        """Begins a pause after a failed call."""
+        now = time.monotonic()
+        if now - started >= SLOW_SECONDS:
+            self._next_call_at = now + PAUSE_FACTOR * (now - started)
+        self._turn_ends_at = now
+        if self._outage is None:
+            self._outage = now
+            self.log.warning("Daemon %s unreachable; retrying: %s", self.daemon.url, error)
+        self._outage_error = error
+
+    def _answered(self) -> None:
+        if self._outage is not None:
+            self.log.info("Daemon %s is reachable again", self.daemon.url)
+        self._outage = None
+        self._told.clear()
+
+    def _report_outage(self, waiting: list[Any]) -> None:
+        """Reports an unreachable daemon once for each task that waits for it."""
+        if self._outage is None or time.monotonic() - self._outage < OUTAGE_DELAY:
+            return
+        for workload in waiting:
+            key = workload.ti.key
+            if key not in self._told:
+                self._told.add(key)
+                error = self._outage_error
+                text = detail(error) if isinstance(error, requests.RequestException) else ""
+                self._note(
+                    key,
+                    getattr(workload, "log_path", None),
+                    "pending",
+                    f"the daemon {self.daemon.url} is unreachable; the task is sent as soon as it answers: "
+                    f"{error}" + (f" ({text})" if text else ""),
+                    "warning",
+                )
 
     def body(self, workload: Any) -> dict[str, Any]:
         """Creates the job of a workload, with the workload as one argument and no secret of this process."""
@@ -223,13 +364,18 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             value = conf.get(section, name, fallback=None)
             if value:
                 environment[f"AIRFLOW__{section.upper()}__{name.upper()}"] = value
+        if url := execution_api_server_url():
+            environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] = url
         config = check_config(ti.executor_config)
         environment.update(config.get("environment") or {})
         as_json = workload.model_dump_json()
-        limits = [pending_limit(getattr(workload, "token", ""))]
+        limits = [pending_limit(_token(workload))]
         if config.get("max_wait") is not None:
-            limits.append(float(config["max_wait"]))
-        body = {
+            # The limit of the task counts from the first time that it was queued.
+            now = time.monotonic()
+            waited = now - self._first_queued.setdefault(job_id(ti), now)
+            limits.append(max(config["max_wait"] - waited, 0.001))
+        return {
             "airflow_task_id": job_id(ti),
             "unique": True,
             # Unique per workload, and the same in every attempt to send it.
@@ -254,31 +400,103 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             "priority": ti.priority_weight,
             "max_wait": min(limits),
         }
-        try:
-            json.dumps(body)
-        except TypeError as error:
-            raise ValueError(f"executor_config cannot be sent as JSON: {error}") from error
-        return body
 
     def sync(self) -> None:
         """Reports changed states to Airflow."""
         self._unsaved = list(self._task_event_logs)
+        self._begin_turn(TURN_SECONDS)
+        self._check_wanted()
+        started = time.monotonic()
         try:
             self._check_unconfirmed()
-            while True:
+            while self._may_call():
+                started = time.monotonic()
                 page = self.daemon.events(self._position())
                 for event in page["events"]:
-                    self._on_state(event["task_id"], event["state"], event.get("message", ""))
+                    self._on_state(event["task_id"], event["state"], event)
                 self._cursor = page["next"]
+                self._answered()
                 if not page["events"]:
+                    self._report_reasons()
                     break
-            self._report_reasons()
-        except (requests.RequestException, ValueError, LookupError) as error:
-            self._warn_unreachable(error)
-        else:
-            self._unreachable = False
+            for task_id in list(self._kills):
+                if self._may_call():
+                    started = time.monotonic()
+                    self._kill(task_id)
+        except (requests.RequestException, *MALFORMED) as error:
+            self._unreachable(error, started)
+        self._return_pending()
 
-    def _on_state(self, task_id: str, state: str, message: str) -> None:
+    def _check_wanted(self) -> None:
+        """Withdraws pending tasks that Airflow no longer wants: they were cleared, marked or deleted."""
+        now = time.monotonic()
+        pending: dict[str, tuple[str, Any, str | None]] = {
+            job.ti_id: (task_id, job.key, job.info) for task_id, job in self._jobs.items() if not job.launched
+        }
+        for key, workload in self.queued_tasks.items():
+            external = getattr(workload.ti, "external_executor_id", None)
+            pending[str(workload.ti.id)] = (job_id(workload.ti), key, external)
+        if not pending or now < self._next_check_at:
+            return
+        self._next_check_at = now + CHECK_INTERVAL
+        try:
+            found = task_states(pending)
+        except Exception as error:
+            self.log.warning("Reading the states of pending tasks failed; retrying: %s", error)
+            return
+        for ti_id, (task_id, key, info) in pending.items():
+            state, external = found.get(ti_id, (None, None))
+            if state == TaskInstanceState.RUNNING:
+                continue
+            # A task that was queued again has another external id, which Airflow assigned.
+            is_same = None in (external, info) or task_id in (external, info) or external == info
+            if state == TaskInstanceState.QUEUED and is_same:
+                continue
+            self.log.info("%s is withdrawn: its task is %s", task_id, state or "cleared or deleted")
+            self._withdraw(key, task_id)
+
+    def _withdraw(self, key: TaskInstanceKey, task_id: str) -> None:
+        """Drops a task, and kills its job."""
+        if task_id in self._jobs:
+            self._kills.add(task_id)
+        queued = self.queued_tasks.get(key)
+        # A new try may have the same key.
+        if queued is not None and job_id(queued.ti) == task_id:
+            del self.queued_tasks[key]
+        self._forget(key, task_id)
+        if not any(job.key == key for job in self._jobs.values()):
+            self.running.discard(key)
+
+    def _return_pending(self) -> None:
+        """Returns the tasks to Airflow whose jobs were pending for too long."""
+        for task_id, job in list(self._returning.items()):
+            if self._give_back(task_id, job.ti_id, None if job.info == task_id else job.info):
+                del self._returning[task_id]
+                self.running.discard(job.key)
+
+    def _give_back(self, task_id: str, ti_id: str, external: str | None) -> bool:
+        """Returns a pending task to Airflow, which queues it again with a new token."""
+        try:
+            to_scheduled(ti_id, external)
+        except Exception as error:
+            self.log.warning("Returning %s to Airflow's queue failed; retrying: %s", task_id, error)
+            return False
+        self.log.info("%s waited until its token expired; Airflow queues it again", task_id)
+        return True
+
+    def _kill(self, task_id: str) -> None:
+        """Kills a job that may not exist."""
+        try:
+            self.daemon.kill(task_id)
+        except requests.HTTPError as error:
+            if status_of(error) in BUSY_STATUS:
+                raise
+            if status_of(error) != requests.codes.not_found:
+                self.log.warning("%s was withdrawn, but killing it failed: %s", task_id, error)
+        self._kills.discard(task_id)
+
+    def _on_state(self, task_id: str, state: str, event: dict[str, Any]) -> None:
+        """Handles a state; `event` may contain its `message` and `reason`."""
         job = self._jobs.get(task_id)
         if job is None:
             return
@@ -287,17 +505,24 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             if state == "TASK_RUNNING":
                 self.running_state(job.key, job.info)
             return
-        del self._jobs[task_id]
-        self._unconfirmed.pop(task_id, None)
-        info = f"{state} {message}".strip()
+        if event.get("reason") == MAX_WAIT and not job.own_max_wait:
+            del self._jobs[task_id]
+            self._unconfirmed.pop(task_id, None)
+            self._returning[task_id] = job
+            if job.reason_message is None:
+                self._note(job.key, job.log_path, "pending", str(event.get("message")), "warning")
+            return
+        self._forget(job.key, task_id)
+        info = f"{state} {cause(event)}".strip()
         if state == FINISHED:
             self.success(job.key, info=info)
-        else:
-            if job.launched:
-                info += f". Output of its container: {self.daemon.log_url(task_id)}"
-            elif job.reason_message:
-                info += f". Pending reason: {job.reason_message}"
-            self.fail(job.key, info=info)
+            return
+        if job.launched:
+            info += f". Output of its container: {self.daemon.log_url(task_id)}"
+        elif job.reason_message and job.reason_message not in info:
+            info += f". Pending reason: {job.reason_message}"
+        self._note(job.key, job.log_path, "failed", info, "error")
+        self.fail(job.key, info=info)
 
     def _report_reasons(self) -> None:
         """Reports why tasks are pending, once for each reason."""
@@ -312,8 +537,9 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
                 continue
             why = entry["reason"]
             # The message is not compared, because its counts change all the time.
-            reason = (why["code"], tuple(why["unsatisfied_constraints"]))
-            if reason != job.reason and (why["unsatisfied_constraints"] or entry["waited"] >= REASON_DELAY):
+            hopeless = [*why["unsatisfied_constraints"], *(why.get("unsatisfied_resources") or [])]
+            reason = (why["code"], hopeless)
+            if reason != job.reason and (hopeless or entry["waited"] >= REASON_DELAY):
                 job.reason, job.reason_message = reason, why["message"]
                 self._note(job.key, job.log_path, "pending", why["message"], "warning")
 
@@ -343,21 +569,28 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
     def try_adopt_task_instances(self, tis: Sequence[TaskInstance]) -> Sequence[TaskInstance]:
         """Adopts the tasks that the daemon has; returns the others, which Airflow runs again."""
         not_adopted = []
+        self._begin_turn(ADOPTION_SECONDS)
         for ti in tis:
             task_id = job_id(ti)
             external = getattr(ti, "external_executor_id", None)
             # Before Airflow 3.3 the external id is the job id that this executor reported.
             request_key = None if external == task_id else external
-            self._jobs[task_id] = _Job(ti.key, external or task_id)
+            self._jobs[task_id] = _Job(
+                ti.key, external or task_id, str(ti.id), _log_path(ti), _has_own_max_wait(ti)
+            )
             self.running.add(ti.key)
+            # The task may be running, so it must not run again. It is looked up once the daemon answers.
+            self._unconfirmed[task_id] = request_key
+            if not self._may_call():
+                continue
+            started = time.monotonic()
             try:
                 self._position()
                 status = self.daemon.task(task_id)
-            except (requests.RequestException, ValueError) as error:
-                # The task may be running, so it must not run again. It is looked up once the daemon answers.
-                self._warn_unreachable(error)
-                self._unconfirmed[task_id] = request_key
+            except (requests.RequestException, *MALFORMED) as error:
+                self._unreachable(error, started)
                 continue
+            del self._unconfirmed[task_id]
             if _is_of(status, request_key):
                 self._on_status(task_id, status)
             else:
@@ -368,42 +601,56 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
 
     def _on_status(self, task_id: str, status: Any) -> None:
         """Handles the status from a look-up like an event."""
-        current = status["status"]
-        self._on_state(task_id, current["state"], current.get("message", ""))
+        self._on_state(task_id, status["status"].get("state", "TASK_STAGING"), status["status"])
 
     def _check_unconfirmed(self) -> None:
         for task_id, request_key in list(self._unconfirmed.items()):
+            if not self._may_call():
+                return
             self._position()
             status = self.daemon.task(task_id)
             if _is_of(status, request_key):
                 self._on_status(task_id, status)
             else:
-                self._on_state(task_id, "TASK_LOST", "the daemon has no such task")
+                self._on_state(task_id, "TASK_LOST", {"message": "the daemon has no such task"})
             self._unconfirmed.pop(task_id, None)
 
     def revoke_task(self, *, ti: TaskInstance) -> None:
         """Kills a task that has been queued for too long, and drops it."""
-        task_id = job_id(ti)
-        self._jobs.pop(task_id, None)
-        self._unconfirmed.pop(task_id, None)
-        self._blocked.discard(ti.key)
-        self.queued_tasks.pop(ti.key, None)
-        self.running.discard(ti.key)
+        task_id, started = job_id(ti), time.monotonic()
+        self._withdraw(ti.key, task_id)
+        self._returning.pop(task_id, None)
+        self._kills.add(task_id)
+        if started < self._next_call_at:
+            return
         try:
-            self.daemon.kill(task_id)
+            self._kill(task_id)
         except requests.RequestException as error:
-            if status_of(error) != requests.codes.not_found:
-                self.log.warning("%s was revoked, but killing it failed: %s", task_id, error)
+            # It is killed once the daemon answers.
+            self._unreachable(error, started)
 
     def get_task_log(self, ti: TaskInstance, try_number: int) -> tuple[list[str], list[str]]:
         """The output of the container. The API server calls this from several threads."""
         task_id = job_id(ti)
-        daemon = Daemon()
+        daemon = Daemon(max_seconds=LOG_SECONDS)
         try:
-            return [f"Container of {task_id}: {daemon.log_url(task_id)}"], [daemon.log(task_id)]
+            text = daemon.log(task_id)
+            if len(text) * MAX_BYTES_OF_CHARACTER >= MAX_CHUNK:
+                text = self._long_log(daemon, task_id, text)
         except requests.RequestException as error:
             text = detail(error)
             return [f"Reading the log of {task_id} failed: {error}" + (f" ({text})" if text else "")], []
+        return [f"Container of {task_id}: {daemon.log_url(task_id)}"], [text]
+
+    @staticmethod
+    def _long_log(daemon: Daemon, task_id: str, end: str) -> str:
+        """All output of a container up to a maximum, and its end."""
+        lines: list[str] = []
+        output = Output(daemon, task_id, lines.append)
+        output.copy(last=True)
+        if max(output.read.values()) >= MAX_COPIED:
+            lines += ["The end of the output:", end]
+        return "\n".join(lines)
 
     def end(self) -> None:
         """Waits for running tasks, up to a timeout. The next scheduler adopts those that are left."""
@@ -415,15 +662,31 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
     def terminate(self) -> None:
         """Leaves tasks running in the cluster; the next scheduler adopts them."""
 
-    def _warn_unreachable(self, error: Exception) -> None:
-        if not self._unreachable:
-            self.log.warning("Daemon %s unreachable; retrying: %s", self.daemon.url, error)
-        self._unreachable = True
-
     def debug_dump(self) -> None:
         """Logs the known tasks."""
         super().debug_dump()
         self.log.info("tasks in the cluster: %s", sorted(self._jobs))
+
+
+def _token(workload: Any) -> str:
+    return getattr(workload, "token", "")
+
+
+def _log_path(ti: TaskInstance) -> str | None:
+    """The task's log file, below the folder of logs; `None` if it cannot be found out."""
+    try:
+        from airflow.utils.helpers import log_filename_template_renderer  # noqa: PLC0415
+
+        return str(log_filename_template_renderer()(ti=ti))
+    except Exception:
+        return None
+
+
+def _has_own_max_wait(ti: TaskInstance) -> bool:
+    try:
+        return check_config(ti.executor_config).get("max_wait") is not None
+    except Exception:
+        return False
 
 
 def _is_of(status: dict[str, Any] | None, request_key: str | None) -> bool:

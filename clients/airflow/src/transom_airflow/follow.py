@@ -11,8 +11,8 @@ import requests
 from .daemon import FINISHED, LIVE, Daemon, cause, detail, is_transient
 from .output import Output
 
-#: Seconds between two requests for the reason of a pending job.
-REASON_INTERVAL = 10.0
+#: Seconds until the first request for the reason of a pending job, and between two requests.
+FIRST_REASON, REASON_INTERVAL = 3.0, 10.0
 
 
 class Limits:
@@ -75,7 +75,7 @@ class Follow:
         self._state: str | None = None
         self._is_unreachable = False
         self._reason: Any = None
-        self._next_reason_at = time.monotonic() + REASON_INTERVAL
+        self._next_reason_at = time.monotonic() + FIRST_REASON
 
     def poll(self) -> dict[str, Any] | None:
         """Returns the outcome: `task_id`, `status`, `error`, `kill`, `read`; `None` for an active job."""
@@ -130,7 +130,9 @@ class Follow:
             self._next_reason_at = time.monotonic() + REASON_INTERVAL
             why = self.daemon.pending_reason(self.task_id)
             # The message is not compared, because its counts change all the time.
-            kind = why and (why.get("code"), why.get("unsatisfied_constraints"))
+            kind = why and [
+                why.get(key) for key in ("code", "unsatisfied_constraints", "unsatisfied_resources")
+            ]
             if why and kind != self._reason:
                 self._reason = kind
                 self.log.warning("%s is pending: %s", self.task_id, why["message"])
