@@ -166,11 +166,21 @@ impl ScriptedScheduler {
     pub fn update(&self, task: &str, state: TaskState, message: Option<&str>) {
         let members = self.lock().members(&TaskId::from(task));
         for member in members {
-            self.update_task(&member, &state, message);
+            self.update_task(&member, &state, message, None);
         }
     }
 
-    fn update_task(&self, task: &TaskId, state: &TaskState, message: Option<&str>) {
+    /// Ends a task with `TASK_FAILED`, a message and a reason of the cluster manager.
+    pub fn fail(&self, task: &str, message: &str, reason: &str) {
+        self.update_task(
+            &TaskId::from(task),
+            &TaskState::Failed,
+            Some(message),
+            Some(reason),
+        );
+    }
+
+    fn update_task(&self, task: &TaskId, state: &TaskState, message: Option<&str>, reason: Option<&str>) {
         let mut scripted = self.lock();
         let Some(record) = scripted.tasks.get_mut(task) else {
             return;
@@ -180,6 +190,7 @@ impl ScriptedScheduler {
             task_id: changed.id.clone(),
             state: state.clone(),
             message: message.map(str::to_owned),
+            reason: reason.map(str::to_owned),
             agent_id: Some(self.agent.id.clone()),
             uuid: Some("dXVpZA==".to_owned()),
             container_status: Some(ContainerStatus {

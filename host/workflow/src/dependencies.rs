@@ -5,10 +5,13 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use transom_cluster::agent::Agents;
+use transom_cluster::v1::Resource;
 use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
 use transom_common::HostPort;
 use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Constraint, ConstraintError, Task, Verdict};
 use transom_plugin_host::{CallError, Plugins};
+
+use crate::launch::Amounts;
 
 /// The matcher: checks the syntax of constraints and judges agents.
 #[async_trait]
@@ -67,7 +70,7 @@ impl MatchSession for PluginMatchSession {
 #[async_trait]
 pub(crate) trait AgentDirectory: Debug + Send + Sync {
     /// All agents that accept tasks; their handles are their indices.
-    async fn agents(&self) -> transom_cluster::Result<Vec<Agent>>;
+    async fn agents(&self) -> transom_cluster::Result<Vec<ActiveAgent>>;
 
     /// The address of an agent.
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<HostPort>>;
@@ -84,6 +87,14 @@ pub(crate) trait AgentDirectory: Debug + Send + Sync {
     ) -> transom_cluster::Result<FileChunk>;
 }
 
+/// An agent that accepts tasks.
+#[derive(Debug)]
+pub(crate) struct ActiveAgent {
+    pub(crate) agent: Agent,
+    /// All its CPUs, memory, disk and GPUs, used or not.
+    pub(crate) total: Amounts,
+}
+
 /// A chunk of a file.
 #[derive(Debug)]
 pub(crate) struct FileChunk {
@@ -91,6 +102,15 @@ pub(crate) struct FileChunk {
     pub(crate) offset: u64,
     /// Size of the whole file.
     pub(crate) size: u64,
+}
+
+/// The amounts of an agent: what the master counts, or else what the agent has registered with.
+fn total(counted: &[Resource], registered: &[Resource]) -> Amounts {
+    let resources = if counted.is_empty() { registered } else { counted };
+    ["cpus", "mem", "disk", "gpus"].map(|name| {
+        let named = resources.iter().filter(|resource| resource.name == name);
+        named.filter_map(Resource::scalar_value).sum()
+    })
 }
 
 /// A master and its agents.
@@ -109,14 +129,17 @@ impl ClusterAdapter {
 
 #[async_trait]
 impl AgentDirectory for ClusterAdapter {
-    async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
+    async fn agents(&self) -> transom_cluster::Result<Vec<ActiveAgent>> {
         let answer = self.client.get_agents().await?;
         let active = answer.agents.iter().filter(|agent| {
             agent.active != Some(false) && agent.deactivated != Some(true) && agent.drain_info.is_none()
         });
         let described = (0..).zip(active);
         Ok(described
-            .map(|(handle, agent)| transom_scheduler::to_matcher_agent(handle, &agent.agent_info))
+            .map(|(handle, agent)| ActiveAgent {
+                agent: transom_scheduler::to_matcher_agent(handle, &agent.agent_info),
+                total: total(&agent.total_resources, &agent.agent_info.resources),
+            })
             .collect())
     }
 

@@ -1,9 +1,10 @@
-//! Finds the constraints of pending jobs that no active agent satisfies.
+//! Finds the constraints of pending jobs that no active agent satisfies, and the amounts that none
+//! has.
 //!
 //! The scheduler knows agents by their offers, but a full agent has no offers and may be the agent
-//! that a job needs. So while jobs with constraints are pending, all agents are periodically listed
-//! at the master, independently of launches, and the matcher evaluates each set of constraints.
-//! Readers get a snapshot of the result. If the master or the matcher fails, nothing is reported
+//! that a job needs. So while jobs are pending, all agents are periodically listed at the master,
+//! independently of launches, and the matcher evaluates each set of constraints. Readers get a
+//! snapshot of the result. If the master or the matcher fails, nothing is reported
 //! about agents without offers.
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,9 +17,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use transom_plugin_host::CallError;
-use transom_plugin_host::matcher::{Constraint, Task, Verdict};
+use transom_plugin_host::matcher::{Agent, Constraint, Task, Verdict};
 
-use crate::dependencies::{AgentDirectory, MatchSession, Matcher};
+use crate::dependencies::{ActiveAgent, AgentDirectory, MatchSession, Matcher};
+use crate::launch::Amounts;
 
 /// Maximum age of the list of agents.
 const MAX_SNAPSHOT_AGE: Duration = Duration::from_secs(10);
@@ -43,13 +45,34 @@ pub(crate) struct ConstraintFit {
     pub(crate) unsatisfied: Vec<String>,
 }
 
-/// The latest results, by constraints.
+/// The total amounts of an active agent.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentTotal {
+    pub(crate) hostname: String,
+    pub(crate) amounts: Amounts,
+}
+
+/// What is known about the active agents.
 #[derive(Debug, Default)]
-pub(crate) struct Feasibility(ArcSwap<HashMap<Vec<String>, ConstraintFit>>);
+struct Findings {
+    /// By constraints.
+    fits: HashMap<Vec<String>, ConstraintFit>,
+    totals: Arc<[AgentTotal]>,
+}
+
+/// The latest results.
+#[derive(Debug, Default)]
+pub(crate) struct Feasibility(ArcSwap<Findings>);
 
 impl Feasibility {
+    /// How the active agents satisfy constraints, if that is known.
     pub(crate) fn of(&self, conditions: &[String]) -> Option<ConstraintFit> {
-        self.0.load().get(conditions).cloned()
+        self.0.load().fits.get(conditions).cloned()
+    }
+
+    /// The active agents; none if they are not known.
+    pub(crate) fn totals(&self) -> Arc<[AgentTotal]> {
+        Arc::clone(&self.0.load().totals)
     }
 }
 
@@ -66,15 +89,18 @@ pub(crate) async fn keep_current(
     loop {
         let wanted = Arc::clone(&constraint_sets.borrow_and_update());
         if wanted.is_empty() {
-            snapshot = None;
+            // The snapshot is kept: the queue of a busy service is empty many times a second.
             feasibility.0.store(Arc::default());
         } else {
             let refreshing = refresh(&*cluster, &*matcher, snapshot.take(), &wanted);
             match token.run_until_cancelled(refreshing).await {
                 None => return,
                 Some(refreshed) => {
-                    let results = refreshed.as_ref().map(|snapshot| snapshot.results.clone());
-                    feasibility.0.store(Arc::new(results.unwrap_or_default()));
+                    let findings = refreshed.as_ref().map(|snapshot| Findings {
+                        fits: snapshot.results.clone(),
+                        totals: Arc::clone(&snapshot.totals),
+                    });
+                    feasibility.0.store(Arc::new(findings.unwrap_or_default()));
                     snapshot = refreshed;
                 }
             }
@@ -101,6 +127,7 @@ struct AgentSnapshot {
     at: Instant,
     match_session: Box<dyn MatchSession>,
     agents: u32,
+    totals: Arc<[AgentTotal]>,
     results: HashMap<Vec<String>, ConstraintFit>,
 }
 
@@ -118,7 +145,10 @@ async fn refresh(
     snapshot
         .results
         .retain(|constraints, _| constraint_sets.contains(constraints));
-    for constraints in constraint_sets.iter().take(MAX_CONSTRAINT_SETS) {
+    let with_conditions = constraint_sets
+        .iter()
+        .filter(|constraints| !constraints.is_empty());
+    for constraints in with_conditions.take(MAX_CONSTRAINT_SETS) {
         if snapshot.results.contains_key(constraints) {
             continue;
         }
@@ -152,9 +182,20 @@ async fn load_agents(cluster: &dyn AgentDirectory, matcher: &dyn Matcher) -> Opt
             return None;
         }
     };
+    let (agents, totals): (Vec<Agent>, Vec<AgentTotal>) = agents
+        .into_iter()
+        .map(|ActiveAgent { agent, total }| {
+            let total = AgentTotal {
+                hostname: agent.hostname.clone(),
+                amounts: total,
+            };
+            (agent, total)
+        })
+        .unzip();
     Some(AgentSnapshot {
         at: Instant::now(),
         agents: u32::try_from(agents.len()).unwrap_or(u32::MAX),
+        totals: totals.into(),
         match_session: matcher.match_session(agents),
         results: HashMap::new(),
     })

@@ -20,6 +20,10 @@ use crate::ids::{ChangeSeq, JobId};
 use crate::job_state::JobState;
 use crate::model::Spec;
 
+/// The reason of a run that ended because it was pending for longer than its `max_wait`. It was
+/// never launched, so that a client can queue the job again.
+pub(crate) const MAX_WAIT: &str = "MaxWait";
+
 /// A job's newest run, as clients see it.
 #[derive(Clone, Debug)]
 pub(crate) struct JobView {
@@ -34,6 +38,8 @@ pub(crate) struct JobView {
     pub(crate) state: JobState,
     /// The message of the last status, or of this daemon.
     pub(crate) message: Option<Arc<str>>,
+    /// The reason of the last status, or [`MAX_WAIT`].
+    pub(crate) reason: Option<Arc<str>>,
     /// The response of a look-up.
     pub(crate) answer: Bytes,
     /// The agent with its sandbox: host and port. `None` before the launch.
@@ -237,6 +243,7 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             state,
             message: None,
+            reason: None,
             answer: Bytes::new(),
             agent: None,
         }

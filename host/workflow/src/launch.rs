@@ -31,8 +31,11 @@ struct Needs {
 /// smallest amount of CPU they offer.
 const MIN_CPUS: f64 = 0.01;
 
-/// CPUs, memory, disk and GPUs of the task.
-fn amounts(spec: &Spec) -> [f64; 4] {
+/// CPUs, memory and disk in MB, and GPUs.
+pub(crate) type Amounts = [f64; 4];
+
+/// The amounts of the task.
+pub(crate) fn amounts(spec: &Spec) -> Amounts {
     let amounts = [spec.cpus, spec.mem, spec.disk, spec.gpus];
     let is_empty = amounts.iter().all(|amount| (amount * 1000.0).round() <= 0.0) && spec.ports.is_empty();
     if is_empty {
@@ -89,17 +92,14 @@ impl RunSpecCache {
         std::mem::take(&mut self.constraints_changed)
     }
 
-    /// The constraints of pending jobs, each list once.
+    /// The constraints of pending jobs, each list once; an empty one if a job has none.
     pub(crate) fn pending_constraints(&self) -> BTreeSet<&Vec<String>> {
         // A pending job holds a reference to its run spec until it is launched.
         let is_pending = |(_, spec): &(&Needs, &Arc<RunSpec>)| Arc::strong_count(spec) > 1;
-        let with_conditions = |needs: &&Needs| !needs.constraints.is_empty();
         self.run_specs
             .iter()
             .filter(is_pending)
-            .map(|(needs, _)| needs)
-            .filter(with_conditions)
-            .map(|needs| &needs.constraints)
+            .map(|(needs, _)| &needs.constraints)
             .collect()
     }
 

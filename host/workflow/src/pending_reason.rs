@@ -1,22 +1,32 @@
-//! Why a job is pending, as a code, a sentence and the unsatisfied constraints. Pure.
+//! Why a job is pending, as a code, a sentence, and what no agent can satisfy. Pure.
 
 use serde_json::{Value, json};
 use transom_scheduler::{Reason, Reasons};
 
-use crate::feasibility::ConstraintFit;
+use crate::config::Defaults;
+use crate::feasibility::{AgentTotal, ConstraintFit, Feasibility};
+use crate::launch::{self, Amounts};
+use crate::model::Spec;
 
-/// A code for programs, a sentence for users, and the constraints that no active agent satisfies.
+/// A code for programs, a sentence for users, and the constraints and the resources that no active
+/// agent can satisfy.
 #[derive(Debug, PartialEq)]
 pub(crate) struct PendingReason {
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) unsatisfied: Vec<String>,
+    pub(crate) short: Vec<&'static str>,
 }
 
 impl PendingReason {
     /// The reason as the queue's response contains it.
     pub(crate) fn to_json(&self) -> Value {
-        json!({"code": self.code, "message": self.message, "unsatisfied_constraints": self.unsatisfied})
+        json!({
+            "code": self.code,
+            "message": self.message,
+            "unsatisfied_constraints": self.unsatisfied,
+            "unsatisfied_resources": self.short,
+        })
     }
 }
 
@@ -26,7 +36,78 @@ pub(crate) fn unknown() -> PendingReason {
         code: Reason::NoOffers.as_str(),
         message: "queued a moment ago; not matched yet".to_owned(),
         unsatisfied: Vec::new(),
+        short: Vec::new(),
     }
+}
+
+/// The reason of a job with the scheduler's reasons, if it has any yet.
+pub(crate) fn of_job(
+    spec: &Spec,
+    defaults: &Defaults,
+    reasons: Option<&Reasons>,
+    feasibility: &Feasibility,
+) -> PendingReason {
+    let constraints = launch::constraints(spec, defaults);
+    let mut reason = reasons.map_or_else(unknown, |reasons| {
+        explain(reasons, &constraints, feasibility.of(&constraints).as_ref())
+    });
+    if let Some(shortage) = shortage(launch::amounts(spec), &feasibility.totals()) {
+        reason.message = format!("{}; {}", shortage.message, reason.message);
+        reason.code = shortage.code.as_str();
+        reason.short = shortage.resources;
+    }
+    reason
+}
+
+/// Amounts that no active agent has.
+#[derive(Debug, PartialEq)]
+struct Shortage {
+    code: Reason,
+    resources: Vec<&'static str>,
+    message: String,
+}
+
+/// Names, units and reasons of [`Amounts`].
+const RESOURCES: [(&str, &str, Reason); 4] = [
+    ("cpus", "CPUs", Reason::InsufficientCpus),
+    ("mem", "MB of memory", Reason::InsufficientMemory),
+    ("disk", "MB of disk", Reason::InsufficientDisk),
+    ("gpus", "GPUs", Reason::InsufficientGpus),
+];
+
+/// Whether no agent could ever run a job of these amounts, even if nothing else ran on it.
+fn shortage(asked: Amounts, agents: &[AgentTotal]) -> Option<Shortage> {
+    let milli = |amount: f64| (amount * 1000.0).round() as u64;
+    let has = |agent: &AgentTotal, index: usize| milli(agent.amounts[index]) >= milli(asked[index]);
+    if agents.is_empty() || agents.iter().any(|agent| (0..4).all(|index| has(agent, index))) {
+        return None;
+    }
+    let short = (0..4).filter(|index| !agents.iter().any(|agent| has(agent, *index)));
+    let short: Vec<usize> = short.collect();
+    let in_all = self::agents(u32::try_from(agents.len()).unwrap_or(u32::MAX));
+    let sentences = short.iter().filter_map(|&index| {
+        let largest = agents
+            .iter()
+            .max_by(|a, b| a.amounts[index].total_cmp(&b.amounts[index]))?;
+        let (unit, amount) = (RESOURCES[index].1, asked[index]);
+        Some(format!(
+            "the job asks for {amount} {unit}, but the largest agent, `{}`, has {} ({in_all} in the cluster)",
+            largest.hostname, largest.amounts[index]
+        ))
+    });
+    let mut sentences: Vec<String> = sentences.collect();
+    if sentences.is_empty() {
+        let [cpus, mem, disk, gpus] = asked;
+        sentences.push(format!(
+            "no single agent has all that the job asks for: {cpus} CPUs, {mem} MB of memory, {disk} MB of disk and \
+             {gpus} GPUs ({in_all} in the cluster)"
+        ));
+    }
+    Some(Shortage {
+        code: RESOURCES[short.first().copied().unwrap_or(0)].2,
+        resources: short.iter().map(|index| RESOURCES[*index].0).collect(),
+        message: sentences.join("; "),
+    })
 }
 
 /// Explains the result of the last round. `constraints`: the constraints of the job, in the order
@@ -68,6 +149,7 @@ pub(crate) fn explain(
         code: code.as_str(),
         message: sentences.join("; "),
         unsatisfied,
+        short: Vec::new(),
     }
 }
 
@@ -213,6 +295,54 @@ mod tests {
             assert_eq!((reason.code, reason.message.as_str()), (code, expected));
             assert_eq!(reason.unsatisfied, Vec::<String>::new());
         }
+    }
+
+    #[test]
+    fn shortage_reports_what_was_asked_and_the_largest_agent() {
+        let agent = |hostname: &str, amounts| AgentTotal {
+            hostname: hostname.to_owned(),
+            amounts,
+        };
+        let agents = [
+            agent("wide", [16.0, 1024.0, 9e5, 0.0]),
+            agent("tall", [4.0, 65536.0, 1e4, 1.0]),
+        ];
+        for (asked, resources, parts) in [
+            // A full agent is no obstacle for ever.
+            ([16.0, 1024.0, 9e5, 0.0], None, vec![]),
+            ([4.0, 65536.0, 1e4, 1.0], None, vec![]),
+            (
+                [64.0, 32.0, 0.0, 0.0],
+                Some(vec!["cpus"]),
+                vec![
+                    "the job asks for 64 CPUs, but the largest agent, `wide`, has 16 (2 agents in the cluster)",
+                ],
+            ),
+            (
+                [0.1, 1e6, 0.0, 2.0],
+                Some(vec!["mem", "gpus"]),
+                vec![
+                    "asks for 1000000 MB of memory, but the largest agent, `tall`, has 65536",
+                    "asks for 2 GPUs",
+                ],
+            ),
+            (
+                [8.0, 2048.0, 0.0, 0.0],
+                Some(vec![]),
+                vec!["no single agent has all that the job asks for: 8 CPUs, 2048 MB of memory"],
+            ),
+        ] {
+            let found = shortage(asked, &agents);
+            assert_eq!(
+                found.as_ref().map(|found| found.resources.clone()),
+                resources,
+                "{asked:?}"
+            );
+            let message = found.map_or_else(String::new, |found| found.message);
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
+        // Nothing is known about a cluster without agents.
+        assert_eq!(shortage([64.0, 1.0, 1.0, 0.0], &[]), None);
     }
 
     #[test]

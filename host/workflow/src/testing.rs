@@ -31,7 +31,7 @@ use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT};
 use transom_web::Forwarder;
 
 use crate::api::access_rules;
-use crate::dependencies::{AgentDirectory, FileChunk, MatchSession, Matcher};
+use crate::dependencies::{ActiveAgent, AgentDirectory, FileChunk, MatchSession, Matcher};
 use crate::{Config, Explainer, start};
 
 /// The only agent.
@@ -119,8 +119,8 @@ pub(crate) struct SingleAgent;
 
 #[async_trait]
 impl AgentDirectory for SingleAgent {
-    async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
-        Ok(vec![Agent {
+    async fn agents(&self) -> transom_cluster::Result<Vec<ActiveAgent>> {
+        let agent = Agent {
             handle: 0,
             id: "a1".to_owned(),
             hostname: "h1".to_owned(),
@@ -131,7 +131,9 @@ impl AgentDirectory for SingleAgent {
                 value: AttributeValue::Text("r1".to_owned()),
             }],
             extensions: Vec::new(),
-        }])
+        };
+        let total = [4.0, 8192.0, 100_000.0, 0.0];
+        Ok(vec![ActiveAgent { agent, total }])
     }
 
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<HostPort>> {
@@ -147,6 +149,9 @@ impl AgentDirectory for SingleAgent {
         offset: Option<u64>,
         length: u64,
     ) -> transom_cluster::Result<FileChunk> {
+        if task.as_str() == "silent" {
+            return std::future::pending().await;
+        }
         let text = format!("{file} of {task} of {framework} on {agent}\n");
         let written = match (task.as_str(), file) {
             ("binary", "stdout") => BINARY,

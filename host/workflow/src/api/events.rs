@@ -64,6 +64,7 @@ fn event(view: &JobView) -> Value {
         "task_id": view.id,
         "state": view.state,
         "message": view.message.as_deref().unwrap_or_default(),
+        "reason": view.reason,
         "at": view.at,
     })
 }

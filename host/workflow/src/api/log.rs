@@ -5,11 +5,14 @@
 //! contains the ends of both streams, one after the other. The bytes are unchanged: consecutive
 //! chunks add up to the whole stream, even if a character spans two of them.
 
+use std::time::Duration;
+
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, header};
+use tokio::time::{Instant, timeout_at};
 use transom_cluster::Error;
-use transom_common::error_chain;
+use transom_common::{HostPort, error_chain};
 use transom_web::ApiError;
 
 use super::query::Query;
@@ -20,6 +23,9 @@ use crate::job_index::JobView;
 /// Default bytes of each stream.
 const DEFAULT_LENGTH: u64 = 64 << 10;
 const MAX_LENGTH: u64 = 1 << 20;
+/// Maximum time for the requests to an agent for one response, which is then incomplete: shorter than
+/// the timeouts of clients, which would otherwise wait for an agent whose network drops packets.
+const AGENT_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 8_000 });
 /// Agents return a few pages per request; this is the maximum number of requests for one response.
 const MAX_CHUNKS: usize = 64;
 const NEXT_OFFSET: HeaderName = HeaderName::from_static("transom-next-offset");
@@ -34,9 +40,10 @@ pub(super) async fn get(
     let view = api.0.index.get(&id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
     let length = query.number("length", MAX_LENGTH)?.unwrap_or(DEFAULT_LENGTH);
     let offset = query.number("offset", u64::MAX)?;
+    let deadline = Instant::now() + AGENT_TIMEOUT;
     match query.text("stream") {
         Some(stream @ ("stdout" | "stderr")) => {
-            let (data, next) = read(&api, &view, stream, offset.or(Some(0)), length).await?;
+            let (data, next) = read(&api, &view, stream, offset.or(Some(0)), length, deadline).await?;
             Ok((
                 [
                     (header::CONTENT_TYPE, CONTENT_TYPE_TEXT.to_owned()),
@@ -50,8 +57,8 @@ pub(super) async fn get(
             "The parameter 'stream' is '{other}'; expected stdout or stderr"
         ))),
         None => {
-            let (mut output, _) = read(&api, &view, "stdout", None, length).await?;
-            let (stderr, _) = read(&api, &view, "stderr", None, length).await?;
+            let (mut output, _) = read(&api, &view, "stdout", None, length, deadline).await?;
+            let (stderr, _) = read(&api, &view, "stderr", None, length, deadline).await?;
             output.extend(stderr);
             Ok(([(header::CONTENT_TYPE, CONTENT_TYPE_TEXT)], output).into_response())
         }
@@ -66,6 +73,7 @@ async fn read(
     stream: &str,
     offset: Option<u64>,
     length: u64,
+    deadline: Instant,
 ) -> Result<(Vec<u8>, u64), ApiError> {
     let Some(agent) = &view.agent else {
         return Err(ApiError::not_found(format!(
@@ -79,11 +87,15 @@ async fn read(
     let (mut data, mut at) = (Vec::new(), offset);
     for _ in 0..MAX_CHUNKS {
         let remaining = length.saturating_sub(data.len() as u64);
-        let chunk = api
+        let reading = api
             .0
             .cluster
-            .read(agent, &framework, &view.task, stream, at, remaining)
-            .await;
+            .read(agent, &framework, &view.task, stream, at, remaining);
+        let chunk = match timeout_at(deadline, reading).await {
+            Err(_) if !data.is_empty() => break,
+            Err(_) => return Err(silent(agent)),
+            Ok(chunk) => chunk,
+        };
         let chunk = match chunk {
             Ok(chunk) => chunk,
             // The task has written nothing, or the agent has removed the sandbox.
@@ -99,6 +111,13 @@ async fn read(
         }
     }
     Ok((data, at.unwrap_or_default()))
+}
+
+fn silent(agent: &HostPort) -> ApiError {
+    ApiError::unavailable(format!(
+        "The job's agent {agent} did not answer within {} s. Try again later.",
+        AGENT_TIMEOUT.as_secs()
+    ))
 }
 
 fn unreadable(error: &Error) -> ApiError {

@@ -74,14 +74,9 @@ pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Respon
 
 fn entry_json(api: &Api, feasibility: &Feasibility, entry: &Entry, now: Timestamp) -> Value {
     let job = &entry.job;
-    let constraints = launch::constraints(&job.spec, &api.0.config.defaults);
-    let fit = feasibility.of(&constraints);
-    let reason = entry
-        .pending
-        .as_ref()
-        .map_or_else(pending_reason::unknown, |pending| {
-            pending_reason::explain(&pending.reasons, &constraints, fit.as_ref())
-        });
+    let defaults = &api.0.config.defaults;
+    let reasons = entry.pending.as_ref().map(|pending| &*pending.reasons);
+    let reason = pending_reason::of_job(&job.spec, defaults, reasons, feasibility);
     json!({
         "task_id": job.id,
         "since": job.queued_at,
@@ -90,7 +85,7 @@ fn entry_json(api: &Api, feasibility: &Feasibility, entry: &Entry, now: Timestam
         "mem": job.spec.mem,
         "disk": job.spec.disk,
         "gpus": job.spec.gpus,
-        "attributes": constraints,
+        "attributes": launch::constraints(&job.spec, defaults),
         "priority": job.spec.priority,
         "key": job.spec.key,
         "reason": reason.to_json(),

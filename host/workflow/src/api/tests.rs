@@ -366,6 +366,25 @@ async fn log_returns_the_output_of_a_job() {
 }
 
 #[tokio::test]
+async fn log_of_a_silent_agent_is_an_error_within_a_few_seconds() {
+    let site = Site::start().await;
+    site.queue(json!({"airflow_task_id": "silent", "command": ["true"]}))
+        .await;
+    site.scheduler.launch("silent").await;
+    site.scheduler.update("silent", TaskState::Running, None);
+    site.wait_for_state("silent", "TASK_RUNNING").await;
+    for path in ["/v0/task/silent/log", "/v0/task/silent/log?stream=stdout"] {
+        let answer = site.get(path).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{}", answer.text);
+        assert!(
+            answer.text.contains("agent h1:5051 did not answer"),
+            "{}",
+            answer.text
+        );
+    }
+}
+
+#[tokio::test]
 async fn log_offsets_and_lengths_are_in_bytes() {
     let site = Site::start().await;
     site.queue(json!({"workflow_task_id": "binary", "command": ["true"]}))

@@ -33,7 +33,7 @@ use transom_store::typed::TypedStore;
 
 use crate::Result;
 use crate::config::Config;
-use crate::feasibility::ConstraintSets;
+use crate::feasibility::{ConstraintSets, Feasibility};
 use crate::ids::{ChangeSeq, JobId};
 use crate::job_index::{ActiveJob, JobIndex};
 use crate::job_state::JobState;
@@ -43,7 +43,7 @@ use crate::model::Request;
 use command::{Command, Refusal, Reply};
 use end_writer::EndWriter;
 use persist::{JobRecord, Repository};
-use run::Run;
+use run::{Cause, Run};
 
 /// Interval of the checks for timeouts and expiry.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,6 +67,7 @@ pub(crate) struct Dependencies {
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
     pub(crate) constraint_sets: watch::Sender<ConstraintSets>,
+    pub(crate) feasibility: Arc<Feasibility>,
 }
 
 /// The stored jobs, loaded before the start.
@@ -130,6 +131,7 @@ struct Core {
     last: ChangeSeq,
     /// The constraints of pending jobs.
     constraint_sets: watch::Sender<ConstraintSets>,
+    feasibility: Arc<Feasibility>,
 }
 
 /// Starts the core; it ends with `token` or with the scheduler. The returned future resolves when
@@ -148,6 +150,7 @@ pub(crate) fn start(
         config,
         metrics,
         constraint_sets,
+        feasibility,
     } = dependencies;
     let run_specs = RunSpecCache::new(Arc::clone(&index), Arc::new(config.defaults.clone()));
     let mut core = Core {
@@ -168,6 +171,7 @@ pub(crate) fn start(
         unconfirmed: Vec::new(),
         last: ChangeSeq::before(stored.term),
         constraint_sets,
+        feasibility,
     };
     core.rebuild(stored.records);
     core.publish_pending_constraints();
@@ -258,7 +262,11 @@ impl Core {
                 None
             }
             None if killed => {
-                self.finish(&task, JobState::Killed, Some(run::NEVER_LAUNCHED.to_owned()));
+                self.finish(
+                    &task,
+                    JobState::Killed,
+                    Some(run::NEVER_LAUNCHED.to_owned().into()),
+                );
                 None
             }
             None => Some(request),
@@ -473,14 +481,18 @@ impl Core {
             stored.map_err(|error| Refusal::Actor(error.into()))?;
             run.record = killed;
         }
-        self.cancel(&view.task, JobState::Killed, run::NEVER_LAUNCHED.to_owned());
+        self.cancel(
+            &view.task,
+            JobState::Killed,
+            run::NEVER_LAUNCHED.to_owned().into(),
+        );
         Ok(self.index.get(id).map_or(view.state, |view| view.state))
     }
 
-    /// Kills a run; if it was never launched, it ends with this state and message.
-    fn cancel(&mut self, task: &TaskId, state: JobState, message: String) {
+    /// Kills a run; if it was never launched, it ends with this state and cause.
+    fn cancel(&mut self, task: &TaskId, state: JobState, cause: Cause) {
         if let Some(run) = self.runs.get_mut(task) {
-            run.outcome_if_not_launched = Some((state, message));
+            run.outcome_if_not_launched = Some((state, cause));
             self.scheduler.kill(vec![task.clone()], None);
         }
     }

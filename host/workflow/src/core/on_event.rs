@@ -1,5 +1,6 @@
 //! Handles the events of the scheduler and the timer.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +8,14 @@ use jiff::Timestamp;
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
 use transom_common::error_chain;
-use transom_scheduler::{Event, TaskRecord};
+use transom_scheduler::{Event, Reasons, TaskRecord};
 
 use super::persist::JobRecord;
+use super::run::Cause;
 use super::{Core, MAX_COMPLETED, MAX_COMPLETED_BYTES, MAX_EXPIRED_PER_TICK, run};
+use crate::job_index::MAX_WAIT;
 use crate::job_state::{JobState, from_task_state};
+use crate::pending_reason;
 
 impl Core {
     pub(super) fn handle_event(&mut self, event: &Event) {
@@ -25,7 +29,7 @@ impl Core {
                 // The job, if it is still pending, can never run.
                 self.never_launched(task);
                 if self.runs.get(task).is_some_and(|run| run.cluster.is_none()) {
-                    self.finish(task, JobState::Error, Some(reason.to_string()));
+                    self.finish(task, JobState::Error, Some(reason.to_string().into()));
                 }
             }
             Event::Registered { framework_id, .. } => {
@@ -99,16 +103,16 @@ impl Core {
     fn never_launched(&mut self, task: &TaskId) {
         let run = self.runs.get_mut(task);
         let outcome = run.and_then(|run| run.outcome_if_not_launched.take());
-        if let Some((state, message)) = outcome {
-            self.finish(task, state, Some(message));
+        if let Some((state, cause)) = outcome {
+            self.finish(task, state, Some(cause));
         }
     }
 
-    /// Ends a run. `message` overrides the message of the last status.
+    /// Ends a run. `cause` overrides that of the last status.
     ///
     /// Clients see the end immediately if the scheduler's task record contains it, and otherwise
     /// only after it is stored, so that a crash cannot change it.
-    pub(super) fn finish(&mut self, task: &TaskId, state: JobState, message: Option<String>) {
+    pub(super) fn finish(&mut self, task: &TaskId, state: JobState, cause: Option<Cause>) {
         let Some(run) = self.runs.remove(task) else { return };
         self.active_bytes -= run.spec.bytes();
         let launched = run.cluster.as_ref().and_then(|record| record.staged_at);
@@ -124,7 +128,7 @@ impl Core {
         let is_in_scheduler = terminal == Some(true);
         self.ending.insert(task.clone(), is_in_scheduler);
         let changed = is_in_scheduler.then(|| self.next_seq());
-        let record = run.ended(state, message, changed, Timestamp::now());
+        let record = run.ended(state, cause, changed, Timestamp::now());
         if let (Some(end), Some(changed)) = (&record.end, changed) {
             self.index.end(run::ended_view(&record, end, changed));
         }
@@ -175,14 +179,33 @@ impl Core {
         for (task, state) in lost {
             self.finish(&task, state, None);
         }
-        for (task, limit) in late {
-            let message = format!("not launched within {limit} s (max_wait)");
-            self.cancel(&task, JobState::Failed, message);
-        }
+        self.cancel_late(late);
         self.delete_expired(now).await;
         self.run_specs.sweep();
         self.update_gauges();
         self.publish_pending_constraints();
+    }
+
+    /// Ends the runs that were pending for too long, with the reason why they were pending.
+    fn cancel_late(&mut self, late: Vec<(TaskId, f64)>) {
+        if late.is_empty() {
+            return;
+        }
+        let pending = self.scheduler.pending();
+        let reasons: HashMap<&TaskId, &Reasons> = pending
+            .iter()
+            .map(|pending| (&pending.task, &*pending.reasons))
+            .collect();
+        for (task, limit) in late {
+            let Some(run) = self.runs.get(&task) else { continue };
+            let reasons = reasons.get(&task).copied();
+            let why = pending_reason::of_job(&run.spec, &self.config.defaults, reasons, &self.feasibility);
+            let cause = Cause {
+                message: format!("not launched within {limit} s (max_wait): {}", why.message),
+                reason: Some(MAX_WAIT),
+            };
+            self.cancel(&task, JobState::Failed, cause);
+        }
     }
 
     /// Deletes expired runs. The core waits for this write, so that no new run gets a task id whose

@@ -53,6 +53,9 @@ pub(super) struct End {
     pub(super) status: Option<TaskStatus>,
     #[serde(default)]
     pub(super) message: Option<String>,
+    /// Why this daemon ended the run, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
     /// The agent with the run's sandbox.
     #[serde(default)]
     pub(super) agent: Option<HostPort>,

@@ -66,6 +66,7 @@ impl TermDependencies {
             config: self.config.clone(),
             metrics: self.metrics.clone(),
             constraint_sets,
+            feasibility: Arc::clone(&feasibility),
         };
         let core = super::start(stored, parts, &tracker, token.clone());
         let handles = Handles {

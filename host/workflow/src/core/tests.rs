@@ -242,7 +242,78 @@ async fn job_fails_when_pending_longer_than_max_wait() {
     site.queue(body).await;
     let task = site.wait_for_state("a", "TASK_FAILED").await;
     let message = task["status"]["message"].as_str().unwrap();
-    assert!(message.contains("within 0.1 s"), "{message}");
+    assert!(
+        message.starts_with("not launched within 0.1 s (max_wait): "),
+        "{message}"
+    );
+    // Programs can tell this end from others, and its pending reason is told.
+    assert_eq!(task["status"]["reason"], "MaxWait");
+    assert!(
+        message.contains("no offered agent satisfies the constraint"),
+        "{message}"
+    );
+    let site = site.restart().await;
+    let events = site.get("/v0/events?since=0&wait=0").await.json();
+    assert_eq!(
+        (&events["events"][0]["reason"], &events["events"][0]["message"]),
+        (&json!("MaxWait"), &json!(message))
+    );
+}
+
+#[tokio::test]
+async fn failure_names_the_limit_that_the_task_exceeded() {
+    let site = Site::start().await;
+    let body = json!({"airflow_task_id": "a", "command": ["true"], "mem_limit": "1g", "max_runtime": 60});
+    for (reason, said) in [
+        (
+            "REASON_CONTAINER_LIMITATION_MEMORY",
+            "said; the job's limit: 1024 MB of memory (mem_limit)",
+        ),
+        (
+            "REASON_CONTAINER_LIMITATION_DISK",
+            "said; the job's limit: 1000 MB of disk (disk)",
+        ),
+        (
+            "REASON_MAX_COMPLETION_TIME_REACHED",
+            "said; the job's limit: 60 s (max_runtime)",
+        ),
+        ("REASON_COMMAND_EXECUTOR_FAILED", "said"),
+    ] {
+        let mut body = body.clone();
+        body["airflow_task_id"] = json!(reason);
+        site.queue(body).await;
+        site.scheduler.launch(reason).await;
+        site.scheduler.fail(reason, "said", reason);
+        let task = site.wait_for_state(reason, "TASK_FAILED").await;
+        assert_eq!(
+            (&task["status"]["message"], &task["status"]["reason"]),
+            (&json!(said), &json!(reason))
+        );
+    }
+}
+
+#[tokio::test]
+async fn impossible_amounts_are_told_with_the_largest_agent() {
+    let site = Site::start().await;
+    site.queue(json!({"airflow_task_id": "a", "command": ["true"], "cpus": 64}))
+        .await;
+    let told = async {
+        loop {
+            let queue = site.get("/v0/queue?task_id=a").await.json();
+            let reason = queue["queue"][0]["reason"].clone();
+            if reason["unsatisfied_resources"] == json!(["cpus"]) {
+                break reason;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let reason = tokio::time::timeout(transom_testkit::WAIT_TIMEOUT, told)
+        .await
+        .unwrap();
+    let message = reason["message"].as_str().unwrap();
+    let said = "the job asks for 64 CPUs, but the largest agent, `h1`, has 4 (1 agent in the cluster)";
+    assert!(message.starts_with(said), "{message}");
+    assert_eq!(reason["code"], "InsufficientCpus");
 }
 
 #[tokio::test]
