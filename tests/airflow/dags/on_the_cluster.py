@@ -6,10 +6,13 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 from transom_airflow.operator import ClusterOperator
 
-with DAG("on_the_cluster", schedule=None, params={"flags": "/nowhere"}) as dag:
+# The alias of one of several executors.
+of_all = {"executor": "cluster"}
+with DAG("on_the_cluster", schedule=None, params={"flags": "/nowhere"}, default_args=of_all) as dag:
     until = "; until [ -e {{ params.flags }}/%s ]; do sleep 0.2; done"
     BashOperator(task_id="talks", bash_command="echo these are $((40 + 2)) words" + until % "talked")
     BashOperator(task_id="hopeless", bash_command="true", executor_config={"attributes": ["gpu:true"]})
+    BashOperator(task_id="huge", bash_command="true", executor_config={"cpus": 4000})
     BashOperator(task_id="typo", bash_command="true", executor_config={"cpu": 1})
 
     arguments = {"image": "alpine:3.20", "poll_interval": 0.5, "cpus": 0.1, "mem_limit": "32m"}
