@@ -9,7 +9,9 @@
 //! * [`Term::ended`] stops the services of the term;
 //! * a store from [`Term::fenced_store`] rejects writes after another process was elected.
 //!
-//! While the store is unavailable no process is elected, and a term ends when its lease expires.
+//! While the store is unavailable no process is elected, and a term ends when its lease expires. A
+//! process with a store of its own ([`Store::is_exclusive`]) keeps its lease for as long as it
+//! lives: nobody else could lead, so a machine that is too busy to renew it must not end the term.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::limits::MAX_TTL;
 use crate::{Error, Fenced, Lease, Store};
 
 /// How often a lease is renewed during its time to live.
@@ -53,6 +56,8 @@ pub struct Election {
     /// A unique id of this process, then its address.
     holder: String,
     ttl: Duration,
+    /// The time to live that the store grants.
+    granted: Duration,
     leadership: watch::Sender<Leadership>,
     /// Whether the outage of the store was logged.
     warned: bool,
@@ -62,12 +67,14 @@ impl Election {
     /// A candidate for the lease `name` in `store`, with time to live `ttl`. `address`: where other
     /// processes reach this one.
     pub fn new(store: Arc<dyn Store>, name: impl Into<String>, address: &str, ttl: Duration) -> Self {
+        let granted = if store.is_exclusive() { MAX_TTL } else { ttl };
         Self {
             store,
             name: name.into(),
             address: address.to_owned(),
             holder: format!("{} {address}", uuid::Uuid::new_v4()),
             ttl,
+            granted,
             leadership: watch::Sender::new(Leadership::Unknown),
             warned: false,
         }
@@ -88,7 +95,7 @@ impl Election {
     /// candidature; a lease that was granted meanwhile expires.
     pub async fn campaign(&mut self) -> Term {
         loop {
-            let pause = match self.store.acquire(&self.name, &self.holder, self.ttl).await {
+            let pause = match self.store.acquire(&self.name, &self.holder, self.granted).await {
                 // The answer arrived after the lease had expired.
                 Ok(lease) if lease.remaining().is_zero() => Duration::ZERO,
                 Ok(lease) => {

@@ -67,4 +67,8 @@ impl Store for Fenced {
     fn durability(&self) -> Durability {
         self.store.durability()
     }
+
+    fn is_exclusive(&self) -> bool {
+        self.store.is_exclusive()
+    }
 }

@@ -201,6 +201,10 @@ impl Store for FileStore {
     fn durability(&self) -> Durability {
         Durability::Synced
     }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for FileStore {

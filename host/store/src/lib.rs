@@ -186,6 +186,12 @@ pub trait Store: Debug + Send + Sync {
         Err(Error::Missing { what: "leases" })
     }
 
+    /// Whether the store belongs to this process alone, so that no other process can acquire its
+    /// leases.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
     /// Watches the keys that begin with `prefix`. It reports every later commit of any process.
     ///
     /// To follow the store: watch first, then scan, then apply the notices; scan again after

@@ -118,6 +118,10 @@ impl Store for Measured {
     fn durability(&self) -> Durability {
         self.store.durability()
     }
+
+    fn is_exclusive(&self) -> bool {
+        self.store.is_exclusive()
+    }
 }
 
 #[cfg(test)]

@@ -231,3 +231,21 @@ async fn a_term_that_is_dropped_is_over() {
     assert_eq!(*leadership.borrow(), Leadership::Unknown);
     finish_in_time(b.campaign()).await;
 }
+
+#[tokio::test]
+async fn process_with_a_store_of_its_own_leads_although_it_cannot_renew_its_lease() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(FileStore::open(dir.path().to_owned()).await.unwrap());
+    let mut alone = Election::new(Arc::clone(&store), "fw/leader", "a:1", TTL);
+    let term = finish_in_time(alone.campaign()).await;
+    // As on a machine that gives the process no time: nothing is renewed.
+    term.renewer.abort();
+    tokio::time::sleep(TTL * 2).await;
+    assert!(!term.ended().is_cancelled() && term.lease_term().remaining() > TTL);
+    let fenced = term.fenced_store();
+    fenced.put("fw/x", Bytes::from("1"), Expect::Any).await.unwrap();
+    // A later term of the same candidate does not wait for the earlier one.
+    let number = fencing(&term);
+    drop(term);
+    assert!(fencing(&finish_in_time(alone.campaign()).await) > number);
+}
