@@ -219,8 +219,11 @@ pub enum OnDeadline {
 /// The form of plan steps, unless the subscriber selects light plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanForm {
-    /// A list of `{action, app}`.
+    /// A list of `{action, app, actions}`, whose `actions` are that one action, so that readers of
+    /// either other form understand it.
     #[default]
+    Both,
+    /// A list of `{action, app}`.
     Flat,
     /// Upstream's: a list of `{actions}`, and the empty `original` and `target` that its Python
     /// client requires.

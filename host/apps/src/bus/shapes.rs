@@ -386,9 +386,21 @@ fn of_deployment(kind: &'static str, deployment: &Deployment, form: PlanForm, bo
     };
     let light = json!({"id": deployment.id, "version": deployment.version, "steps": deployment.steps});
     let plan = match form {
-        PlanForm::Flat => {
-            let actions: Vec<_> = deployment.steps.iter().flat_map(|step| &step.actions).collect();
-            json!({"id": deployment.id, "version": deployment.version, "steps": actions})
+        PlanForm::Flat | PlanForm::Both => {
+            let actions = deployment.steps.iter().flat_map(|step| &step.actions);
+            let entry = |action| {
+                let (mut entry, one) = (json!(action), json!([action]));
+                if form == PlanForm::Both {
+                    entry["actions"] = one;
+                }
+                entry
+            };
+            let mut plan = json!({"id": deployment.id, "version": deployment.version});
+            plan["steps"] = actions.map(entry).collect();
+            if form == PlanForm::Both {
+                (plan["original"], plan["target"]) = (json!({}), json!({}));
+            }
+            plan
         }
         PlanForm::Upstream => {
             let mut plan = light.clone();

@@ -159,6 +159,12 @@ fn deployment_events_have_specified_light_and_upstream_plans() {
     let steps = json!([{"actions": [start]}, {"actions": [scale]}]);
     let specified = deployment_ended(&deployment(&id), PlanForm::Flat, None);
     assert_eq!(specified.body["plan"]["steps"], json!([start, scale]));
+    let both = deployment_ended(&deployment(&id), PlanForm::default(), None);
+    let entry = |kind: &str| json!({"action": kind, "app": "/foo", "actions": [action(kind)]});
+    assert_eq!(
+        both.body["plan"]["steps"],
+        json!([entry("StartApplication"), entry("ScaleApplication")])
+    );
     let light = specified.light.unwrap();
     assert_eq!(
         (&light["plan"]["steps"], light["plan"].get("original")),

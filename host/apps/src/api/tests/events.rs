@@ -33,9 +33,13 @@ async fn event_stream_reports_api_deployment_task_and_scheduler_events() {
     );
     assert_eq!(events.next_of("group_change_success").await["groupId"], "/a");
     let info = events.next_of("deployment_info").await;
+    let entry = |kind: &str| {
+        let action = json!({"action": kind, "app": "/a/web"});
+        json!({"action": kind, "app": "/a/web", "actions": [action]})
+    };
     assert_eq!(
         info["plan"]["steps"],
-        json!([{"action": "StartApplication", "app": "/a/web"}, {"action": "ScaleApplication", "app": "/a/web"}])
+        json!([entry("StartApplication"), entry("ScaleApplication")])
     );
     let action = json!({"type": "StartApplication", "action": "StartApplication", "app": "/a/web"});
     assert_eq!(info["currentStep"]["actions"], json!([action]));

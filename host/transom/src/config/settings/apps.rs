@@ -242,7 +242,7 @@ pub(crate) struct Events {
 impl Default for Events {
     fn default() -> Self {
         Events {
-            plan_format: PlanFormat::Flat,
+            plan_format: PlanFormat::Both,
             buffer_events: const { NonZeroUsize::new(16_384).unwrap() },
             buffer_bytes: 32 << 20,
             max_streams: 10_000,
@@ -278,8 +278,11 @@ impl Default for Callbacks {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PlanFormat {
-    /// `plan.steps` is one list of actions.
+    /// `plan.steps` is one list of actions, each with a list `actions` of itself, so that readers of
+    /// either other form understand it.
     #[default]
+    Both,
+    /// `plan.steps` is one list of actions.
     #[serde(alias = "specification")]
     Flat,
     /// Marathon's: `plan.steps` is a list of steps, each with its `actions`.

@@ -273,6 +273,7 @@ fn service_config(section: &config::Apps, store: &config::Store) -> transom_apps
         },
         events: transom_apps::Events {
             plan_format: match section.events.plan_format {
+                PlanFormat::Both => transom_apps::PlanForm::Both,
                 PlanFormat::Flat => transom_apps::PlanForm::Flat,
                 PlanFormat::Upstream => transom_apps::PlanForm::Upstream,
             },
