@@ -11,15 +11,15 @@ use transom_web::{ApiError, Document, Json, Problems, json_list};
 
 use super::app::{self, AppSingle, AppsBelow, Embed, VersionList};
 use super::change::{deployment_header, deployment_response, location, options, write};
-use super::path::{Target, target};
+use super::path::{Target, target, target_of_write};
 use super::query::Query;
 use super::task::{self, Task, TaskList, TaskSingle};
 use super::{Api, error};
 use crate::core::command::{AppEdit, Command, Edit, KillOptions, KillResult, Origin, Refusal, TaskSelection};
 use crate::core::snapshot::{Snapshot, SpecView};
-use crate::ids::SpecId;
+use crate::ids::{GroupId, SpecId};
 use crate::model::lengths::too_long;
-use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, VERSION_WITH_OTHERS, read};
+use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, read, read_in};
 use crate::task::condition;
 use crate::time::Moment;
 
@@ -74,7 +74,7 @@ pub(super) async fn create(
     origin: Origin,
     body: Document,
 ) -> HandlerResult {
-    let update = decode(&api, body).await?;
+    let update = decode(&api, body, None).await?;
     let id = error::required_id(update.id.clone(), &update.broken, "an app")?;
     let options = options(&query, false)?;
     let edit = AppEdit::Create(Box::new(update));
@@ -170,27 +170,22 @@ async fn change(
     body: Document,
     create: bool,
 ) -> HandlerResult {
-    let Target::App(id) = target(path)? else {
+    let Target::App(id) = target_of_write(path)? else {
         return Err(error::no_such_method());
     };
     let (options, partial) = (options(query, false)?, query.flag("partialUpdate", true));
-    let named = usize::from(body.value().get("id").is_some_and(|id| !id.is_null()));
-    let update = decode(api, body).await?;
+    let update = decode(api, body, Some(&id)).await?;
     if update.id.as_ref().is_some_and(|named| *named != id) {
         return Err(error::invalid(
             "/id",
             format!("is not {id}, which the path names; an id cannot be changed"),
         ));
     }
-    let edit = match update.version {
-        Some(version) if update.members == 1 + named => AppEdit::Rollback(version),
-        Some(_) => return Err(error::invalid("/version", VERSION_WITH_OTHERS)),
-        _ => AppEdit::Update {
-            update: Box::new(update),
-            partial,
-            create,
-            restart: query.flag("restart", false),
-        },
+    let edit = AppEdit::Update {
+        update: Box::new(update),
+        partial,
+        create,
+        restart: query.flag("restart", false),
     };
     let location = location(id.as_str())?;
     let started = write(api, Edit::App { id, edit }, options, origin).await?;
@@ -272,8 +267,23 @@ pub(super) async fn delete(
             deployment_response(&write(&api, Edit::App { id, edit }, options(&query, true)?, origin).await?)
         }
         Target::Tasks(id) => {
+            if origin.path().ends_with('/') {
+                return Err(ApiError::bad_request(
+                    "the path ends with an empty task id, which names no task; without the slash, all tasks of the \
+                     app are killed",
+                ));
+            }
+            let unknown = query.names().find(|name| !KILL_PARAMETERS.contains(name));
+            if let Some(unknown) = unknown {
+                return Err(ApiError::bad_request(format!(
+                    "unknown parameter {unknown:?}: without it, tasks would be killed that it may have left out. \
+                     Expected one of: {}",
+                    KILL_PARAMETERS.join(", ")
+                )));
+            }
+            // No host has an empty name: it selects no task rather than all.
             let selection = query
-                .get("host")
+                .first("host")
                 .map_or(TaskSelection::All, |host| TaskSelection::OnHost(host.to_owned()));
             kill(&api, id, selection, &query).await
         }
@@ -297,6 +307,18 @@ pub(super) async fn post(
     let edit = AppEdit::Restart;
     deployment_response(&write(&api, Edit::App { id, edit }, options(&query, false)?, origin).await?)
 }
+
+/// The parameters of a request that kills the tasks of an app.
+const KILL_PARAMETERS: [&str; 8] = [
+    "host",
+    "scale",
+    "wipe",
+    "force",
+    "deadline",
+    "onDeadline",
+    "canary",
+    "canarySeconds",
+];
 
 /// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
 pub(super) fn kill_options(query: &Query) -> Result<KillOptions, ApiError> {
@@ -347,9 +369,14 @@ async fn kill(api: &Api, id: SpecId, selection: TaskSelection, query: &Query) ->
     })
 }
 
-/// Parses a definition and validates its constraints.
-async fn decode(api: &Api, body: Document) -> Result<AppUpdate, ApiError> {
-    let mut update = body.check(|body| Ok(read(&body)?)).await?;
+/// Parses a definition and validates its constraints. `id` is the one in the path, if it has one.
+async fn decode(api: &Api, body: Document, id: Option<&SpecId>) -> Result<AppUpdate, ApiError> {
+    let base = id.map(GroupId::from);
+    let rules = move |body| match base {
+        Some(base) => Ok(read_in(&body, &base)?),
+        None => Ok(read(&body)?),
+    };
+    let mut update = body.check(rules).await?;
     let wrong = constraint_problems(api, vec![(String::new(), update.constraints())]).await?;
     update.broken.extend(wrong);
     Ok(update)

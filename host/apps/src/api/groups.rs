@@ -17,7 +17,7 @@ use super::query::Query;
 use super::{Api, error};
 use crate::core::command::{Command, Edit, GroupEdit, Origin, Refusal};
 use crate::core::snapshot::{Snapshot, SpecView};
-use crate::ids::GroupId;
+use crate::ids::{GroupId, IdError};
 use crate::model::{GroupUpdate, read_group};
 use crate::time::Moment;
 
@@ -34,13 +34,16 @@ enum Target {
     Version(GroupId, String),
 }
 
-/// Parses a path below `/v2/groups`. The last segments decide, as with apps.
+/// Parses a path below `/v2/groups`. The last segments decide, as with apps. No group has an invalid
+/// id.
 fn target(path: &str) -> Result<Target, ApiError> {
+    let missing = |error| ApiError::not_found(format!("Group '/{path}' does not exist: the id {error}"));
+    parse(path).map_err(missing)
+}
+
+fn parse(path: &str) -> Result<Target, IdError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let id = |segments: &[&str]| {
-        GroupId::parse(&segments.join("/"))
-            .map_err(|error| ApiError::not_found(format!("Group '/{path}' does not exist: the id {error}")))
-    };
+    let id = |segments: &[&str]| GroupId::parse(&segments.join("/"));
     match segments.as_slice() {
         [group @ .., "apps"] => id(group).map(Target::Apps),
         [group @ .., "versions"] => id(group).map(Target::Versions),
@@ -53,10 +56,16 @@ fn target(path: &str) -> Result<Target, ApiError> {
 fn group(path: &str) -> Result<GroupId, ApiError> {
     match target(path)? {
         Target::Group(id) => Ok(id),
-        _ => Err(ApiError::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "This method is not allowed on this path",
-        )),
+        _ => Err(error::no_such_method()),
+    }
+}
+
+/// A path that names a group, which may be new: an invalid id is a problem of the request.
+fn group_to_write(path: &str) -> Result<GroupId, ApiError> {
+    match parse(path) {
+        Ok(Target::Group(id)) => Ok(id),
+        Ok(_) => Err(error::no_such_method()),
+        Err(error) => Err(error::invalid("/id", error.to_string())),
     }
 }
 
@@ -145,7 +154,7 @@ pub(super) async fn post(
     origin: Origin,
     body: Document,
 ) -> HandlerResult {
-    let update = decode(&api, body, &group(text(&path))?).await?;
+    let update = decode(&api, body, &group_to_write(text(&path))?).await?;
     let id = update.id.clone();
     let location = location(id.as_str())?;
     let edit = GroupEdit::Create(Box::new(update));
@@ -162,12 +171,13 @@ pub(super) async fn put(
     origin: Origin,
     body: Document,
 ) -> HandlerResult {
-    let update = decode(&api, body, &group(text(&path))?).await?;
+    let update = decode(&api, body, &group_to_write(text(&path))?).await?;
     let id = update.id.clone();
+    // A document with other members is a definition, whose rules reject both commands.
     let edit = match (update.version, update.scale_by) {
-        (Some(version), _) => GroupEdit::Rollback(version),
-        (None, Some(factor)) => GroupEdit::Scale(factor),
-        (None, None) => GroupEdit::Update(Box::new(update)),
+        (Some(version), None) if update.is_command => GroupEdit::Rollback(version),
+        (None, Some(factor)) if update.is_command => GroupEdit::Scale(factor),
+        _ => GroupEdit::Update(Box::new(update)),
     };
     let edit = Edit::Group { id, edit };
     if query.flag("dryRun", false) {
@@ -209,6 +219,11 @@ pub(super) async fn delete(
     origin: Origin,
 ) -> HandlerResult {
     let id = group(text(&path))?;
+    if id.is_root() && origin.path() != "/v2/groups" {
+        return Err(ApiError::bad_request(
+            "the path names no group; DELETE /v2/groups, without a further slash, deletes all apps, pods and groups",
+        ));
+    }
     let edit = GroupEdit::Delete;
     deployment_response(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)
 }

@@ -24,12 +24,22 @@ pub(super) enum Target {
     TasksBelow(GroupId),
 }
 
-/// Parses a path. A reserved word without an app id before it is an invalid id.
+/// Parses a path. A reserved word without an app id before it is an invalid id: no such app exists.
 pub(super) fn target(path: &str) -> Result<Target, ApiError> {
+    let missing = |error| ApiError::not_found(format!("App '/{path}' does not exist: the id {error}"));
+    parse(path).map_err(missing)
+}
+
+/// Parses the path of a PUT or PATCH: an invalid id is a problem of the request, because the app
+/// may be new.
+pub(super) fn target_of_write(path: &str) -> Result<Target, ApiError> {
+    parse(path).map_err(|error| super::error::invalid("/id", error.to_string()))
+}
+
+fn parse(path: &str) -> Result<Target, IdError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let id = |segments: &[&str]| SpecId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
-    let group =
-        |segments: &[&str]| GroupId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
+    let id = |segments: &[&str]| SpecId::parse(&segments.join("/"));
+    let group = |segments: &[&str]| GroupId::parse(&segments.join("/"));
     match segments.as_slice() {
         [id_part @ .., "*"] => group(id_part).map(Target::AppsBelow),
         [id_part @ .., "*", "tasks"] => group(id_part).map(Target::TasksBelow),
@@ -44,11 +54,6 @@ pub(super) fn target(path: &str) -> Result<Target, ApiError> {
         }
         whole => id(whole).map(Target::App),
     }
-}
-
-/// The id is invalid, so no such app exists.
-fn not_an_id(path: &str, error: IdError) -> ApiError {
-    ApiError::not_found(format!("App '/{path}' does not exist: the id {error}"))
 }
 
 #[cfg(test)]

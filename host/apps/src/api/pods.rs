@@ -48,14 +48,19 @@ enum Target {
 }
 
 fn target(path: &str) -> Result<Target, ApiError> {
+    let missing =
+        |id: &str, error| ApiError::not_found(format!("Pod '/{id}' does not exist: the id {error}"));
+    parse(path, missing)
+}
+
+/// `invalid` is the error for an invalid id.
+fn parse(path: &str, invalid: impl Fn(&str, IdError) -> ApiError) -> Result<Target, ApiError> {
     let (id, rest) = path.split_once("::").unwrap_or((path, ""));
     let rest: Vec<&str> = rest.split('/').filter(|segment| !segment.is_empty()).collect();
     if id.trim_matches('/').is_empty() && rest == ["status"] {
         return Ok(Target::AllStatuses);
     }
-    let not_an_id =
-        |error: IdError| ApiError::not_found(format!("Pod '/{id}' does not exist: the id {error}"));
-    let id = SpecId::parse(id).map_err(not_an_id)?;
+    let id = SpecId::parse(id).map_err(|error| invalid(id, error))?;
     Ok(match rest.as_slice() {
         [] => Target::Pod(id),
         ["status"] => Target::Status(id),
@@ -100,7 +105,8 @@ pub(super) async fn put(
     origin: Origin,
     body: Document,
 ) -> HandlerResult {
-    let Target::Pod(id) = target(&path)? else {
+    let invalid = |_: &str, error: IdError| error::invalid("/id", error.to_string());
+    let Target::Pod(id) = parse(&path, invalid)? else {
         return Err(error::no_such_method());
     };
     let input = decode(&api, body).await?;

@@ -22,6 +22,12 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
+    /// The first value of a parameter, which may be empty.
+    pub(super) fn first(&self, name: &str) -> Option<&str> {
+        let mut values = self.0.iter().filter(|(key, _)| key == name);
+        values.next().map(|(_, value)| value.as_str())
+    }
+
     /// All values of a parameter without the empty ones.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0

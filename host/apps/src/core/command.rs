@@ -24,6 +24,13 @@ pub(crate) struct Origin {
     pub(crate) uri: String,
 }
 
+impl Origin {
+    /// The path as the client sent it.
+    pub(crate) fn path(&self) -> &str {
+        self.uri.split('?').next().unwrap_or_default()
+    }
+}
+
 /// A change of definitions.
 #[derive(Debug)]
 pub(crate) enum Edit {
@@ -63,8 +70,6 @@ pub(crate) enum AppEdit {
         create: bool,
         restart: bool,
     },
-    /// Restores the definition of that version.
-    Rollback(Moment),
     Delete,
     Restart,
 }

@@ -68,9 +68,9 @@ impl Core {
                     if app(tree, &id).is_none() && !create {
                         return Err(Refusal::NoApp(id));
                     }
-                    match update.version {
-                        // The only members are the id and the version.
-                        Some(to) if update.members == 2 => {
+                    // A complete replacement ignores the version.
+                    match update.version.filter(|_| partial && app(tree, &id).is_some()) {
+                        Some(to) if update.is_version_alone => {
                             self.roll_back_app(&mut editor, tree, id, to).await?;
                         }
                         Some(_) => editor.problem(format!("{path}/version"), VERSION_WITH_OTHERS),
@@ -99,7 +99,12 @@ impl Core {
                 (change.group.clone(), false)
             }
         };
-        let edited = away_from_serving(editor.len(), || editor.finish()).map_err(Refusal::Invalid)?;
+        let definitions = editor.len();
+        let finish = || {
+            editor.check_relations();
+            editor.finish()
+        };
+        let edited = away_from_serving(definitions, finish).map_err(Refusal::Invalid)?;
         Ok(EditOutcome {
             edited,
             group,
@@ -125,8 +130,12 @@ impl Core {
                 partial,
                 restart,
                 ..
-            } => editor.put(id, *update, partial, restart, ""),
-            AppEdit::Rollback(to) => self.roll_back_app(editor, tree, id, to).await?,
+            } => match update.version.filter(|_| partial && present.is_some()) {
+                Some(to) if update.is_version_alone => self.roll_back_app(editor, tree, id, to).await?,
+                Some(_) => editor.problem("/version", VERSION_WITH_OTHERS),
+                // A complete replacement ignores the version.
+                None => editor.put(id, *update, partial, restart, ""),
+            },
             AppEdit::Delete => {
                 present.ok_or_else(missing)?;
                 editor.remove(&id);

@@ -86,8 +86,15 @@ pub(super) fn ipc_info(info: &LinuxInfo, path: &str, problems: &mut Problems) {
 /// Adds the problems of the app's secrets and of references to them in the environment.
 pub(super) fn secrets(app: &App, settings: &Settings, problems: &mut Problems) {
     defined_secrets(&app.secrets, settings, problems);
-    for (index, _) in app.env.keys().enumerate().filter(|(_, name)| name.is_empty()) {
-        problems.add(format!("/env/keys({index})"), "must not be empty");
+    for (index, name) in app.env.keys().enumerate() {
+        if name.is_empty() {
+            problems.add(format!("/env/keys({index})"), "must not be empty");
+        }
+        // The agent splits the variable at the first one.
+        if name.contains('=') {
+            let text = format!("{name:?} is no name of a variable: it must not contain '='");
+            problems.add(format!("/env/keys({index})"), text);
+        }
     }
     references(&app.env, &app.secrets, settings, "/env", problems);
 }

@@ -243,16 +243,6 @@ fn networks_and_ports_follow_the_rules() {
             "error.unknown.enum.literal",
         ),
         (
-            json!({"container": {"type": "MESOS", "portMappings": [{}]}}),
-            "/",
-            "portMappings are not allowed with host-networking",
-        ),
-        (
-            json!({"networks": [bridge], "portDefinitions": [{}]}),
-            "/",
-            "portDefinitions are only allowed with host-networking",
-        ),
-        (
             mappings(json!([bridge]), json!([{"name": "a"}, {"name": "a"}])),
             "/container/portMappings",
             "Port names must be unique.",
@@ -275,9 +265,37 @@ fn networks_and_ports_follow_the_rules() {
             "/container/portMappings(0)/containerPort",
             "error.max",
         ),
+        (
+            json!({"portDefinitions": [{"port": 70_000}]}),
+            "/portDefinitions(0)/port",
+            "got 70000, expected 65535 or less",
+        ),
+        (
+            json!({"ports": [70_000]}),
+            "/ports(0)",
+            "got 70000, expected 65535 or less",
+        ),
+        (
+            json!({"ports": [1.5]}),
+            "/ports(0)",
+            "got 1.5, expected a whole number",
+        ),
     ] {
         refused(&more, path, text);
     }
+    // Ports that do not apply are dropped.
+    let dropped = shown(&json!({"container": {"type": "MESOS", "portMappings": [{"containerPort": 80}]}}));
+    assert_eq!(dropped["container"].get("portMappings"), None);
+    assert_eq!(dropped["portDefinitions"][0]["port"], 0);
+    let dropped = shown(&json!({
+        "portDefinitions": [{"port": 10_104}, {"port": 10_105}],
+        "container": {"type": "DOCKER", "docker": {
+            "image": "i", "network": "BRIDGE", "portMappings": [{"containerPort": 8080, "servicePort": 10_104}],
+        }},
+    }));
+    assert_eq!(dropped.get("portDefinitions"), None);
+    let mapped = dropped["container"]["portMappings"].as_array().unwrap();
+    assert_eq!((mapped.len(), &mapped[0]["containerPort"]), (1, &json!(8080)));
     let several = mappings(
         json!([network("a"), network("b")]),
         json!([{"hostPort": 0, "networkNames": ["a"]}, {"containerPort": 80}]),
@@ -450,6 +468,51 @@ fn other_fields_follow_the_rules() {
             json!({"env": {"A": {"secret": "s"}}}),
             "/env/A/secret",
             "references an undefined secret",
+        ),
+        (
+            json!({"env": {"A=B": "1"}}),
+            "/env/keys(0)",
+            "must not contain '='",
+        ),
+        (
+            json!({"env": {"A": "x\u{0}y"}}),
+            "/env/A",
+            "must not contain a NUL character",
+        ),
+        (
+            json!({"labels": {"a": "b", "c\u{0}": "d"}}),
+            "/labels/keys(1)",
+            "must not contain a NUL character",
+        ),
+        (
+            json!({"cmd": "echo a\u{0}b"}),
+            "/cmd",
+            "must not contain a NUL character",
+        ),
+        (
+            json!({"container": {"type": "MESOS", "volumes": [{"containerPath": "a\u{0}", "hostPath": "/", "mode": "RO"}]}}),
+            "/container/volumes(0)/containerPath",
+            "must not contain a NUL character",
+        ),
+        (
+            json!({"constraints": [["rack", "MAX_PER", 2]]}),
+            "/constraints(0)(2)",
+            "got 2, expected a string",
+        ),
+        (
+            json!({"constraints": ["rack"]}),
+            "/constraints(0)",
+            "got the string \"rack\", expected a list",
+        ),
+        (
+            json!({"instances": 1.5}),
+            "/instances",
+            "got 1.5, expected a whole number",
+        ),
+        (
+            json!({"tty": "yes"}),
+            "/tty",
+            "got the string \"yes\", expected true or false",
         ),
         (json!({"tty": "yes"}), "/tty", "error.expected.jsboolean"),
         (

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use transom_web::Problems;
 
 use super::reader::Reader;
-use super::{AppUpdate, Constraint, Invalid, read};
+use super::{AppUpdate, Constraint, Invalid, read_in};
 use crate::ids::{GroupId, IdError, SpecId, length_problem};
 use crate::time::Moment;
 
@@ -25,6 +25,8 @@ pub(crate) struct GroupUpdate {
     pub(crate) version: Option<Moment>,
     /// Whether the group's name is the role of apps and pods below it.
     pub(crate) enforce_role: Option<bool>,
+    /// Whether the document has no members but `id`, `version` and `scaleBy`.
+    pub(crate) is_command: bool,
     /// Path of the document in the request: empty, or `/groups(1)`.
     pub(crate) path: String,
     /// Violated rules of this group, without those of its apps and groups.
@@ -142,9 +144,16 @@ fn read_below(
         scale_by,
         version,
         enforce_role,
+        is_command: !members.iter().any(is_content),
         path,
         broken,
     })
+}
+
+/// Whether a member belongs to a group's definition, rather than naming the group or commanding
+/// what is done with it.
+fn is_content((name, value): (&String, &Value)) -> bool {
+    !value.is_null() && !["id", "version", "scaleBy"].contains(&name.as_str())
 }
 
 fn read_dependencies(reader: &mut Reader<'_>, id: &GroupId) -> Option<Vec<SpecId>> {
@@ -164,27 +173,16 @@ fn pattern(reader: &mut Reader<'_>, key: &str, error: IdError) {
     reader.problem(key, error.to_string());
 }
 
-/// Parses one app of a group. Its id is relative to the group, its dependencies are relative to its
-/// id.
+/// Parses one app of a group. Its id and its dependencies are relative to the group.
 fn read_app(document: &Value, group: &GroupId, path: &str, shape: &mut Problems) -> Option<AppUpdate> {
     let mut document = document.clone();
     let id = document["id"]
         .as_str()
         .and_then(|text| SpecId::parse_in(group, text).ok());
     if let Some(id) = &id {
-        let base = GroupId::from(id);
         document["id"] = json!(id);
-        let dependencies = document.get_mut("dependencies").and_then(Value::as_array_mut);
-        for dependency in dependencies.into_iter().flatten() {
-            let absolute = dependency
-                .as_str()
-                .and_then(|text| SpecId::parse_in(&base, text).ok());
-            if let Some(absolute) = absolute {
-                *dependency = json!(absolute);
-            }
-        }
     }
-    match read(&document) {
+    match read_in(&document, group) {
         Ok(mut update) => {
             match &update.id {
                 Some(id) if id.group() != *group => update.broken.add("/id", not_child(group)),

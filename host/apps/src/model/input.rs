@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::check_input::{self, CheckInput};
 use super::health_check::{self, HealthCheck};
 use super::network_input::{self, NetworkInput};
-use super::reader::{Reader, read_choice};
+use super::reader::{Reader, nul_characters, read_choice};
 use super::readiness::{self, ReadinessCheck};
 use super::{
     App, Artifact, Constraint, EnvValue, ExecutorResources, KillSelection, Residency, ResourceLimits,
     SecretDef, Settings, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input, limits_input,
 };
-use crate::ids::{IdError, SpecId};
+use crate::ids::{GroupId, IdError, SpecId};
 use crate::time::Moment;
 use transom_web::Problems;
 
@@ -34,8 +34,8 @@ pub(crate) enum Invalid {
 pub(crate) struct AppUpdate {
     pub(crate) id: Option<SpecId>,
     pub(crate) version: Option<Moment>,
-    /// Number of members of the document, ids and versions included.
-    pub(crate) members: usize,
+    /// Whether the document has no members but `version` and perhaps `id`.
+    pub(crate) is_version_alone: bool,
     instances: Option<u32>,
     cmd: Option<String>,
     args: Option<Vec<String>>,
@@ -73,24 +73,38 @@ pub(crate) struct AppUpdate {
     pub(crate) broken: Problems,
 }
 
-/// Parses a document and reports all problems of shape together.
+/// Parses a document and reports all problems of shape together. Relative dependencies are resolved
+/// against the id in the document.
 pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
+    read_members(document, None)
+}
+
+/// As [`read`], with dependencies that are relative to `base`: the enclosing group, or the path of
+/// an app whose id the document omits.
+pub(crate) fn read_in(document: &Value, base: &GroupId) -> Result<AppUpdate, Invalid> {
+    read_members(document, Some(base))
+}
+
+fn read_members(document: &Value, base: Option<&GroupId>) -> Result<AppUpdate, Invalid> {
     let mut shape = Problems::default();
     let Some(members) = document.as_object() else {
         shape.add("/", "error.expected.jsobject");
         return Err(Invalid::Shape(shape));
     };
+    let is_other = |(name, value): (&String, &Value)| name != "id" && name != "version" && !value.is_null();
     let mut update = AppUpdate {
-        members: members.len(),
+        is_version_alone: !members.iter().any(is_other),
         ..AppUpdate::default()
     };
     let mut broken = Problems::default();
-    read_members(
+    read_fields(
         &mut Reader::new(members, "", &mut shape),
+        base,
         &mut update,
         &mut broken,
     );
     update.broken.extend(broken);
+    update.broken.extend(nul_characters(document));
     if shape.is_empty() {
         Ok(update)
     } else {
@@ -98,7 +112,12 @@ pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
     }
 }
 
-fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Problems) {
+fn read_fields(
+    reader: &mut Reader<'_>,
+    base: Option<&GroupId>,
+    update: &mut AppUpdate,
+    broken: &mut Problems,
+) {
     update.id = reader
         .string("id")
         .and_then(|text| read_id(reader, "id", &text, broken));
@@ -114,7 +133,9 @@ fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Pr
     update.check = reader.nested("check", check_input::read).flatten();
     update.health_checks = reader.list("healthChecks", health_check::read);
     update.readiness_checks = reader.list("readinessChecks", readiness::read);
-    update.dependencies = read_dependencies(reader, broken);
+    let own = update.id.as_ref().map_or_else(GroupId::root, GroupId::from);
+    let base = base.cloned().unwrap_or(own);
+    update.dependencies = read_dependencies(reader, &base, broken);
     update.upgrade_strategy = reader.nested("upgradeStrategy", read_upgrade).flatten();
     update.labels = reader.texts("labels");
     update.accepted_resource_roles = read_roles(reader);
@@ -148,7 +169,18 @@ pub(super) fn read_id(
     text: &str,
     broken: &mut Problems,
 ) -> Option<SpecId> {
-    match SpecId::parse(text) {
+    read_id_in(reader, key, &GroupId::root(), text, broken)
+}
+
+/// Parses the id of an app, a pod or a group that is relative to `base`.
+fn read_id_in(
+    reader: &mut Reader<'_>,
+    key: &str,
+    base: &GroupId,
+    text: &str,
+    broken: &mut Problems,
+) -> Option<SpecId> {
+    match SpecId::parse_in(base, text) {
         Ok(id) => Some(id),
         Err(IdError::Pattern) => {
             reader.problem(key, "error.pattern");
@@ -208,14 +240,12 @@ fn read_constraints(reader: &mut Reader<'_>) -> Option<Vec<Constraint>> {
     let mut constraints = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let key = format!("constraints({index})");
-        let fields: Option<Vec<String>> = item.as_array().and_then(|fields| {
-            fields
-                .iter()
-                .map(|field| field.as_str().map(str::to_owned))
-                .collect()
-        });
-        match fields {
-            None => reader.problem(&key, "error.expected.jsarray"),
+        let Some(fields) = item.as_array() else {
+            reader.wrong_type(&key, item, "error.expected.jsarray");
+            continue;
+        };
+        match reader.texts_of(&key, fields) {
+            None => {}
             Some(fields) if !(2..=3).contains(&fields.len()) => {
                 reader.problem(&key, "Each constraint must have either 2 or 3 fields");
             }
@@ -236,7 +266,12 @@ fn read_fetch(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<Arti
     {
         broken.add("/uris", "may not be set in conjunction with fetch");
     }
-    fetch.or_else(|| uris.map(|uris| uris.into_iter().map(legacy_artifact).collect()))
+    let uris = uris.map(|uris| uris.into_iter().map(legacy_artifact).collect());
+    // One of them may be empty beside the other.
+    match fetch {
+        Some(fetch) if fetch.is_empty() => uris.or(Some(fetch)),
+        fetch => fetch.or(uris),
+    }
 }
 
 /// Parses one artifact.
@@ -270,11 +305,12 @@ fn legacy_artifact(uri: String) -> Artifact {
     }
 }
 
-fn read_dependencies(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<SpecId>> {
+fn read_dependencies(reader: &mut Reader<'_>, base: &GroupId, broken: &mut Problems) -> Option<Vec<SpecId>> {
     let texts = reader.strings("dependencies")?;
     let mut dependencies = Vec::new();
     for (index, text) in texts.iter().enumerate() {
-        dependencies.extend(read_id(reader, &format!("dependencies({index})"), text, broken));
+        let key = format!("dependencies({index})");
+        dependencies.extend(read_id_in(reader, &key, base, text, broken));
     }
     Some(dependencies)
 }
@@ -340,9 +376,13 @@ impl AppUpdate {
         Self {
             id: Some(id),
             instances: Some(instances),
-            members: 1,
             ..Self::default()
         }
+    }
+
+    /// Keeps the number of instances of a definition that is replaced, unless the update has one.
+    pub(crate) fn keep_instances(&mut self, present: u32) {
+        self.instances.get_or_insert(present);
     }
 
     /// The constraints of the update; none when they stay unchanged.
@@ -364,7 +404,7 @@ impl AppUpdate {
             .unwrap_or_else(|| defaults(id.clone(), &settings.role, version));
         app.id = id;
         app.version = version;
-        std::mem::take(&mut self.network).apply(&mut app, settings, &mut self.broken);
+        std::mem::take(&mut self.network).apply(&mut app, settings);
         if base.is_none() {
             default_strategies(&mut app);
         }

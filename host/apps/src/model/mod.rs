@@ -52,7 +52,7 @@ pub(crate) use container::{
 pub(crate) use effects::Effect;
 pub(crate) use group::{GroupUpdate, read_group};
 pub(crate) use health_check::{HealthCheck, HealthProtocol, IpProtocol};
-pub(crate) use input::{AppUpdate, Invalid, VERSION_WITH_OTHERS, read};
+pub(crate) use input::{AppUpdate, Invalid, VERSION_WITH_OTHERS, read, read_in};
 pub(crate) use label::Selector;
 pub(crate) use limits::{ExecutorResources, ResourceLimit, ResourceLimits};
 pub(crate) use network::{Network, NetworkMode};

@@ -18,8 +18,7 @@ pub(crate) const BRIDGE: &str = "mesos-bridge";
 pub(super) struct NetworkInput {
     networks: Option<Vec<Network>>,
     definitions: Option<Vec<PortDefinition>>,
-    /// Whether the definitions come from the deprecated `ports`, which are allowed in every
-    /// network.
+    /// Whether the definitions come from the deprecated `ports`, which count in every network.
     from_ports: bool,
     container: Option<Container>,
 }
@@ -213,22 +212,13 @@ fn read_container(
 }
 
 impl NetworkInput {
-    /// Sets networks, container and ports of `app`, with their defaults.
-    pub(super) fn apply(self, app: &mut App, settings: &Settings, broken: &mut Problems) {
+    /// Sets networks, container and ports of `app`, with their defaults. As in upstream, ports that
+    /// do not apply are dropped: mappings in host networking, `portDefinitions` in other networks.
+    /// Upstream's earlier versions show both forms for every app in a bridge network.
+    pub(super) fn apply(self, app: &mut App, settings: &Settings) {
         app.networks = self.networks.unwrap_or_else(|| std::mem::take(&mut app.networks));
         fill_defaults(&mut app.networks, settings);
         let host = app.uses_host_network();
-        let maps = self
-            .container
-            .as_ref()
-            .and_then(|container| container.port_mappings.as_ref());
-        if host && maps.is_some_and(|ports| !ports.is_empty()) {
-            broken.add("/", "portMappings are not allowed with host-networking");
-        }
-        let defined = self.definitions.as_ref().is_some_and(|ports| !ports.is_empty());
-        if !host && defined && !self.from_ports {
-            broken.add("/", "portDefinitions are only allowed with host-networking");
-        }
         app.container = self.container.or_else(|| app.container.take());
         if host {
             let present = app.port_definitions.take();
@@ -238,8 +228,8 @@ impl NetworkInput {
                 container.port_mappings = None;
             }
         } else {
-            let count = self.definitions.map_or(0, |definitions| definitions.len());
-            map_ports(app, count);
+            let ports = self.definitions.filter(|_| self.from_ports);
+            map_ports(app, ports.map_or(0, |ports| ports.len()));
         }
     }
 }

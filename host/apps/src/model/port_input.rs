@@ -24,13 +24,17 @@ pub(super) fn read_numbers(reader: &mut Reader<'_>) -> Option<Vec<PortDefinition
     let numbers = reader.array("ports")?;
     let mut ports = Vec::with_capacity(numbers.len());
     for (index, number) in numbers.iter().enumerate() {
-        match number.as_u64().and_then(|port| u16::try_from(port).ok()) {
-            Some(port) => ports.push(PortDefinition {
+        let key = format!("ports({index})");
+        match reader
+            .number_of(&key, number, i64::from(u16::MAX))
+            .map(u16::try_from)
+        {
+            Some(Ok(port)) => ports.push(PortDefinition {
                 port,
                 name: None,
                 ..PortDefinition::unnamed_default()
             }),
-            None => reader.problem(&format!("ports({index})"), "error.expected.jsnumber"),
+            _ => {}
         }
     }
     // Upstream names a single port `default`.

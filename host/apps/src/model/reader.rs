@@ -139,6 +139,11 @@ impl<'a> Reader<'a> {
     /// An integer from 0 to `max`.
     fn integer_up_to(&mut self, key: &str, max: i64) -> Option<i64> {
         let value = self.raw(key)?;
+        self.number_of(key, value, max)
+    }
+
+    /// `value`, the value of `key`, as an integer from 0 to `max`.
+    pub(super) fn number_of(&mut self, key: &str, value: &Value, max: i64) -> Option<i64> {
         // 2.0 is an integer too, as in upstream's parser.
         let integer_up_to = value.as_i64().or_else(|| {
             value
@@ -146,7 +151,11 @@ impl<'a> Reader<'a> {
                 .filter(|n| n.fract() == 0.0 && n.abs() < 1e15)
                 .map(|n| n as i64)
         });
-        let number = self.require_type(key, integer_up_to, "error.expected.jsnumber")?;
+        let Some(number) = integer_up_to else {
+            self.problem(key, "error.expected.jsnumber");
+            self.problem(key, format!("got {}, expected a whole number", shown(value)));
+            return None;
+        };
         if number < 0 {
             self.problem(key, "error.min");
             self.problem(key, format!("got {number}, expected 0 or more"));
@@ -162,21 +171,28 @@ impl<'a> Reader<'a> {
 
     /// A port number, 0 included.
     pub(super) fn port(&mut self, key: &str) -> Option<u16> {
-        let number = self.count(key)?;
-        let port = u16::try_from(number).ok();
-        self.require_type(key, port, "error.max")
+        let number = self.integer_up_to(key, i64::from(u16::MAX))?;
+        u16::try_from(number).ok()
     }
 
     pub(super) fn strings(&mut self, key: &str) -> Option<Vec<String>> {
         let items = self.array(key)?;
-        let mut texts = Vec::with_capacity(items.len());
-        for (index, item) in items.iter().enumerate() {
-            match item.as_str() {
-                Some(text) => texts.push(text.to_owned()),
-                None => self.problem(&format!("{key}({index})"), "error.expected.jsstring"),
+        Some(self.texts_of(key, items).unwrap_or_default())
+    }
+
+    /// The texts in the list `key`; `None`, and a problem of each item that is no text, if there is
+    /// one.
+    pub(super) fn texts_of(&mut self, key: &str, items: &[Value]) -> Option<Vec<String>> {
+        let texts: Option<Vec<String>> = items
+            .iter()
+            .map(|item| item.as_str().map(str::to_owned))
+            .collect();
+        if texts.is_none() {
+            for (index, item) in items.iter().enumerate().filter(|(_, item)| !item.is_string()) {
+                self.wrong_type(&format!("{key}({index})"), item, "error.expected.jsstring");
             }
         }
-        Some(texts)
+        texts
     }
 
     /// An object whose values are texts.
@@ -186,7 +202,7 @@ impl<'a> Reader<'a> {
         for (name, value) in members {
             match value.as_str() {
                 Some(text) => drop(texts.insert(name.clone(), text.to_owned())),
-                None => self.problem(&format!("{key}/{name}"), "error.expected.jsstring"),
+                None => self.wrong_type(&format!("{key}/{name}"), value, "error.expected.jsstring"),
             }
         }
         Some(texts)
@@ -245,7 +261,7 @@ impl<'a> Reader<'a> {
                     path,
                     problems: self.problems,
                 })),
-                None => self.problems.add(path, "error.expected.jsobject"),
+                None => self.wrong_type(&format!("{key}({index})"), item, "error.expected.jsobject"),
             }
         }
         Some(list)
@@ -253,9 +269,82 @@ impl<'a> Reader<'a> {
 
     fn require_type<T>(&mut self, key: &str, value: Option<T>, error: &str) -> Option<T> {
         if value.is_none() {
-            self.problem(key, error);
+            let found = self.raw(key).unwrap_or(&Value::Null);
+            self.wrong_type(key, found, error);
         }
         value
+    }
+
+    /// Adds the problem of a value of another type: upstream's code, and what was found and
+    /// expected.
+    pub(super) fn wrong_type(&mut self, key: &str, found: &Value, error: &str) {
+        let expected = match error {
+            "error.expected.jsstring" => "a string",
+            "error.expected.jsnumber" => "a number",
+            "error.expected.jsboolean" => "true or false",
+            "error.expected.jsarray" => "a list",
+            _ => "an object",
+        };
+        self.problem(key, error);
+        self.problem(key, format!("got {}, expected {expected}", shown(found)));
+    }
+}
+
+/// A value for the text of a problem.
+pub(super) fn shown(value: &Value) -> String {
+    const MAX_CHARACTERS: usize = 60;
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(text) => match text.char_indices().nth(MAX_CHARACTERS) {
+            Some((end, _)) => format!("the string {:?}…", &text[..end]),
+            None => format!("the string {text:?}"),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// The problems of all strings and names of members that contain a NUL character: no command line,
+/// environment or path can have one, so a task would run without the rest of the text.
+pub(super) fn nul_characters(document: &Value) -> Problems {
+    const TEXT: &str = "must not contain a NUL character";
+    let mut problems = Problems::default();
+    let mut open = vec![(String::new(), document)];
+    // Most documents have none, and need no paths.
+    if !has_nul(document) {
+        return problems;
+    }
+    while let Some((path, value)) = open.pop() {
+        match value {
+            Value::String(text) if text.contains('\0') => problems.add(path, TEXT),
+            Value::Array(items) => {
+                let items = items.iter().enumerate().filter(|(_, item)| has_nul(item));
+                open.extend(items.map(|(index, item)| (format!("{path}({index})"), item)));
+            }
+            Value::Object(members) => {
+                for (index, (name, value)) in members.iter().enumerate() {
+                    if name.contains('\0') {
+                        problems.add(format!("{path}/keys({index})"), TEXT);
+                    }
+                    if has_nul(value) {
+                        open.push((format!("{path}/{}", name.replace('\0', "\u{fffd}")), value));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    problems.sorted()
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| name.contains('\0') || has_nul(value)),
+        _ => false,
     }
 }
 

@@ -243,6 +243,8 @@ fn deprecated_fields_are_translated() {
             .collect::<Vec<_>>(),
         [true, false]
     );
+    let app = define(&json!({"id": "/a", "cmd": "sleep 1", "uris": ["http://x/b"], "fetch": []})).unwrap();
+    assert_eq!(app.fetch.len(), 1);
     let both =
         problems(&json!({"id": "/a", "cmd": "sleep 1", "ports": [1], "portDefinitions": [{"port": 2}]}));
     assert!(

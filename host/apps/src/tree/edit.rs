@@ -229,6 +229,7 @@ impl<'a> Editor<'a> {
     pub(crate) fn put_group(&mut self, update: GroupUpdate) {
         let id = update.id.clone();
         self.paths.insert(id.to_string(), format!("{}/id", update.path));
+        self.check_commands(&update);
         self.problems.extend(update.broken);
         let present = self.tree.group(&id).cloned();
         let dependencies = update
@@ -260,8 +261,12 @@ impl<'a> Editor<'a> {
             for app in &dropped {
                 self.remove(app);
             }
-            for (index, app) in apps.into_iter().enumerate() {
+            for (index, mut app) in apps.into_iter().enumerate() {
                 let path = format!("{}/apps({index})", update.path);
+                let present = app.id.as_ref().and_then(|id| self.before.spec(id));
+                if let Some(present) = present.filter(|present| !present.is_pod()) {
+                    app.keep_instances(present.instances());
+                }
                 match app.id.clone() {
                     Some(app_id) => {
                         if self.specs.get(&app_id).is_some_and(|known| known.after.is_some()) {
@@ -291,6 +296,76 @@ impl<'a> Editor<'a> {
                 self.put_group(group);
             }
         }
+    }
+
+    /// Adds the problems of `version` and `scaleBy` in a document that defines a group. The version
+    /// of the group as it is has no effect, so that a document can be sent back as it was read.
+    fn check_commands(&mut self, update: &GroupUpdate) {
+        let (id, path) = (&update.id, &update.path);
+        if let Some(version) = update.version {
+            let present = self.before.has_group(id).then(|| self.before.group_version(id));
+            match present {
+                Some(present) if present == version => {}
+                Some(present) => self.problems.add(
+                    format!("{path}/version"),
+                    format!(
+                        "got {version}, expected {present}, the present version of {id}: a document with another \
+                         version and further fields is not applied. Omit the version to apply the document, or \
+                         the other fields to roll the group back"
+                    ),
+                ),
+                None => self.problems.add(
+                    format!("{path}/version"),
+                    format!("there is no group {id} that has a version; omit the version to create the group"),
+                ),
+            }
+        }
+        if update.scale_by.is_some() {
+            self.problems.add(
+                format!("{path}/scaleBy"),
+                "may only be combined with the 'id' field, in the document of the group that is scaled: expected \
+                 either scaleBy or a definition",
+            );
+        }
+    }
+
+    /// Adds the problems of what a client's request may not combine: dependencies that it adds and
+    /// that name nothing, and another `enforceRole` of a group beside changes of its apps and pods.
+    pub(crate) fn check_relations(&mut self) {
+        let mut problems = Problems::default();
+        for id in &self.groups {
+            let (Some(before), Some(after)) = (self.before.group(id), self.tree.group(id)) else {
+                continue;
+            };
+            let is_changed = |spec: &EditedSpec| {
+                let version = |spec: &Option<Spec>| spec.as_ref().map(Spec::version);
+                id.is_above(spec.id.as_str()) && version(&spec.before) != version(&spec.after)
+            };
+            if before.enforce_role != after.enforce_role && self.specs.values().any(is_changed) {
+                let path = self.paths.get(id.as_str()).map_or("", String::as_str);
+                problems.add(
+                    format!("{}/enforceRole", path.strip_suffix("/id").unwrap_or(path)),
+                    "cannot change in a request that adds, removes or modifies apps or pods of the group: change it \
+                     in a request of its own",
+                );
+            }
+        }
+        for (id, path) in &self.paths {
+            let path = path.strip_suffix("/id").unwrap_or(path);
+            let (after, before) = (self.tree.dependencies_at(id), self.before.dependencies_at(id));
+            let before: BTreeSet<&SpecId> = before.iter().filter(|on| !self.before.exists(on)).collect();
+            for (index, on) in after.iter().enumerate() {
+                // One that named nothing before is no reason to reject a change of something else.
+                if !self.tree.exists(on) && !before.contains(on) {
+                    let text = format!(
+                        "{on} does not exist: expected an app, pod or group. A relative id is relative to the \
+                         group in a document of a group, else to the app's own id"
+                    );
+                    problems.add(format!("{path}/dependencies({index})"), text);
+                }
+            }
+        }
+        self.problems.extend(problems);
     }
 
     /// Sets the definition of a group.

@@ -320,3 +320,107 @@ fn external_volume_belongs_to_one_app_unless_it_is_shared() {
         "{problems}"
     );
 }
+
+/// The result of an edit by a client, whose dependencies must exist.
+fn put_related(tree: &Tree, body: &Value) -> Result<Edited, Invalid> {
+    let mut editor = Editor::new(tree, context());
+    editor.put_group(read_group(body, &GroupId::root(), None)?);
+    editor.check_relations();
+    editor.finish()
+}
+
+#[test]
+fn ids_in_a_group_document_are_relative_to_the_enclosing_group() {
+    let mut web = sleeper("web");
+    web["dependencies"] = json!(["../db/pg", "api"]);
+    let document = json!({
+        "id": "/rel", "groups": [
+            {"id": "db", "apps": [sleeper("pg")]},
+            {"id": "front", "apps": [web, sleeper("api")], "dependencies": ["../../rel/db"]},
+        ],
+    });
+    let edited = put_related(&Tree::default(), &document).unwrap();
+    assert_eq!(
+        json!(edited.tree.dependencies_at("/rel/front/web")),
+        json!(["/rel/db/pg", "/rel/front/api"])
+    );
+    assert_eq!(
+        json!(edited.tree.dependencies_at("/rel/front")),
+        json!(["/rel/db"])
+    );
+}
+
+#[test]
+fn dependency_that_names_nothing_is_a_problem_of_the_definition_that_adds_it() {
+    let mut web = sleeper("web");
+    web["dependencies"] = json!(["db", "/x"]);
+    let document = json!({"id": "/g", "apps": [web, sleeper("db")], "dependencies": ["/y"]});
+    let found = paths(put_related(&Tree::default(), &document));
+    assert_eq!(found[0]["path"], "/dependencies(0)", "{found}");
+    assert_eq!(found[1]["path"], "/apps(0)/dependencies(1)", "{found}");
+    assert!(found.to_string().contains("/x does not exist"), "{found}");
+    // One that the store already has does not prevent other changes.
+    let stored = put_group(&Tree::default(), &document).unwrap().tree;
+    let mut changed = document.clone();
+    changed["apps"][0]["cpus"] = json!(2);
+    put_related(&stored, &changed).unwrap();
+    changed["apps"].as_array_mut().unwrap().pop();
+    let found = paths(put_related(&stored, &changed));
+    assert_eq!(
+        found[0]["path"], "/apps(0)/dependencies(0)",
+        "its target is removed: {found}"
+    );
+}
+
+#[test]
+fn group_document_that_was_read_can_be_written_back() {
+    let document =
+        json!({"id": "/g", "apps": [sleeper("a")], "groups": [{"id": "h", "apps": [sleeper("b")]}]});
+    let tree = put_group(&Tree::default(), &document).unwrap().tree;
+    let version = |id: &str| tree.group_version(&GroupId::parse(id).unwrap());
+    let mut read = document.clone();
+    read["version"] = json!(version("/g"));
+    read["groups"][0]["version"] = json!(version("/g/h"));
+    read["apps"][0]["instances"] = json!(3);
+    let edited = put_related(&tree, &read).unwrap();
+    assert_eq!(edited.tree.spec_with_path("/g/a").unwrap().instances(), 3);
+    // Of another version, it would undo changes; and a command is not part of a definition.
+    for (change, path) in [
+        (json!({"version": "2015-01-01T00:00:00.000Z"}), "/version"),
+        (json!({"scaleBy": 2}), "/scaleBy"),
+        (
+            json!({"groups": [{"id": "h", "scaleBy": 2}]}),
+            "/groups(0)/scaleBy",
+        ),
+        (
+            json!({"groups": [{"id": "h", "version": "2015-01-01T00:00:00.000Z"}]}),
+            "/groups(0)/version",
+        ),
+    ] {
+        let mut wrong = read.clone();
+        wrong
+            .as_object_mut()
+            .unwrap()
+            .extend(change.as_object().unwrap().clone());
+        let found = paths(put_related(&tree, &wrong));
+        assert_eq!(found[0]["path"], path, "{found}");
+    }
+    // An app without a number of instances keeps its number.
+    let kept = put_related(&edited.tree, &document).unwrap();
+    assert_eq!(kept.tree.spec_with_path("/g/a").unwrap().instances(), 3);
+}
+
+#[test]
+fn enforced_role_changes_only_in_a_request_that_changes_no_service() {
+    let tree = put_group(&Tree::default(), &json!({"id": "/g", "apps": [sleeper("a")]}))
+        .unwrap()
+        .tree;
+    put_related(&tree, &json!({"id": "/g", "enforceRole": true})).unwrap();
+    for apps in [json!([]), json!([sleeper("a"), sleeper("b")])] {
+        let found = paths(put_related(
+            &tree,
+            &json!({"id": "/g", "enforceRole": true, "apps": apps}),
+        ));
+        assert_eq!(found[0]["path"], "/enforceRole", "{found}");
+    }
+}

@@ -117,6 +117,29 @@ impl Tree {
         self.groups.range::<_, str>(bounds).map(|(_, group)| group)
     }
 
+    /// Whether an app, a pod or a group has this path.
+    pub(crate) fn exists(&self, path: &SpecId) -> bool {
+        self.specs.contains_key(path) || self.groups.contains_key(path.as_str())
+    }
+
+    /// The dependencies of the app or group with this path.
+    pub(crate) fn dependencies_at(&self, path: &str) -> &[SpecId] {
+        match (self.spec_with_path(path), self.groups.get(path)) {
+            (Some(spec), _) => spec.dependencies(),
+            (None, Some(group)) => &group.dependencies,
+            (None, None) => &[],
+        }
+    }
+
+    /// The version that the document of a group has: the latest one of its definition and of the apps
+    /// and pods below it.
+    pub(crate) fn group_version(&self, id: &GroupId) -> Moment {
+        let own = self.group(id).map(|group| group.version);
+        let below = self.specs_below(id).map(Spec::version);
+        let latest = own.into_iter().chain(below).max();
+        latest.unwrap_or_else(|| Moment::from(jiff::Timestamp::UNIX_EPOCH))
+    }
+
     /// The apps and pods at a path: the one with this id, or all below the group with this path.
     pub(crate) fn specs_at(&self, path: &SpecId) -> impl Iterator<Item = &Spec> + use<'_> {
         let one = self.spec(path);

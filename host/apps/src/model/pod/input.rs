@@ -16,7 +16,7 @@ use crate::model::input::{
 use crate::model::limits_input::{read_env, read_executor_resources, read_secrets};
 use crate::model::network_input::{fill_defaults, read_network};
 use crate::model::network_rules::repeats;
-use crate::model::reader::{Reader, read_choice};
+use crate::model::reader::{Reader, nul_characters, read_choice};
 use crate::model::volume_input::read_persistent;
 use crate::model::{
     Constraint, EnvValue, ExecutorResources, Invalid, KillSelection, LinuxInfo, Network, NetworkMode,
@@ -75,7 +75,8 @@ pub(crate) fn read_pod(body: &Value) -> Result<PodInput, Invalid> {
         shape.add("/", "error.expected.jsobject");
         return Err(Invalid::Shape(shape));
     };
-    let input = read_members(&mut Reader::new(members, "", &mut shape));
+    let mut input = read_members(&mut Reader::new(members, "", &mut shape));
+    input.broken.extend(nul_characters(body));
     if shape.is_empty() {
         Ok(input)
     } else {
