@@ -19,7 +19,7 @@ use crate::core::command::{AppEdit, Command, Edit, KillOptions, KillResult, Orig
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{GroupId, SpecId};
 use crate::model::lengths::too_long;
-use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, read, read_in};
+use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, read, read_in, read_patch};
 use crate::task::condition;
 use crate::time::Moment;
 
@@ -74,7 +74,7 @@ pub(super) async fn create(
     origin: Origin,
     body: Document,
 ) -> HandlerResult {
-    let update = decode(&api, body, None).await?;
+    let update = decode(&api, body, None, false).await?;
     let id = error::required_id(update.id.clone(), &update.broken, "an app")?;
     let options = options(&query, false)?;
     let edit = AppEdit::Create(Box::new(update));
@@ -174,7 +174,7 @@ async fn change(
         return Err(error::no_such_method());
     };
     let (options, partial) = (options(query, false)?, query.flag("partialUpdate", true));
-    let update = decode(api, body, Some(&id)).await?;
+    let update = decode(api, body, Some(&id), partial && !create).await?;
     if update.id.as_ref().is_some_and(|named| *named != id) {
         return Err(error::invalid(
             "/id",
@@ -216,7 +216,9 @@ pub(super) async fn patch_all(
 }
 
 async fn change_all(api: &Api, query: &Query, origin: Origin, body: Document, create: bool) -> HandlerResult {
-    let updates = body.check(|body| Ok(read_all(&body)?)).await?;
+    let partial = query.flag("partialUpdate", true);
+    let are_patches = partial && !create;
+    let updates = body.check(move |body| Ok(read_all(&body, are_patches)?)).await?;
     let constraints = updates.iter().enumerate();
     let constraints = constraints.map(|(index, update)| (format!("/({index})"), update.constraints()));
     let wrong = constraint_problems(api, constraints.collect()).await?;
@@ -225,14 +227,14 @@ async fn change_all(api: &Api, query: &Query, origin: Origin, body: Document, cr
     }
     let edit = Edit::Apps {
         updates,
-        partial: query.flag("partialUpdate", true),
+        partial,
         create,
     };
     deployment_response(&write(api, edit, options(query, false)?, origin).await?)
 }
 
-/// Parses a list of definitions and reports all problems of shape together.
-pub(super) fn read_all(body: &Value) -> Result<Vec<AppUpdate>, Invalid> {
+/// Parses a list of definitions, or of patches, and reports all problems of shape together.
+pub(super) fn read_all(body: &Value, patches: bool) -> Result<Vec<AppUpdate>, Invalid> {
     let wrong = |text: &str| Invalid::Shape(Problems::one("/", text));
     let documents = body.as_array().ok_or_else(|| wrong("error.expected.jsarray"))?;
     if let Some(text) = too_long("apps", documents.len()) {
@@ -240,7 +242,12 @@ pub(super) fn read_all(body: &Value) -> Result<Vec<AppUpdate>, Invalid> {
     }
     let (mut updates, mut shape) = (Vec::with_capacity(documents.len()), Problems::default());
     for (index, document) in documents.iter().enumerate() {
-        match read(document) {
+        let update = if patches {
+            read_patch(document, None)
+        } else {
+            read(document)
+        };
+        match update {
             Ok(update) => updates.push(update),
             Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => {
                 shape.extend(problems.below(&format!("/({index})")));
@@ -370,9 +377,15 @@ async fn kill(api: &Api, id: SpecId, selection: TaskSelection, query: &Query) ->
 }
 
 /// Parses a definition and validates its constraints. `id` is the one in the path, if it has one.
-async fn decode(api: &Api, body: Document, id: Option<&SpecId>) -> Result<AppUpdate, ApiError> {
+async fn decode(
+    api: &Api,
+    body: Document,
+    id: Option<&SpecId>,
+    is_patch: bool,
+) -> Result<AppUpdate, ApiError> {
     let base = id.map(GroupId::from);
     let rules = move |body| match base {
+        _ if is_patch => Ok(read_patch(&body, base.as_ref())?),
         Some(base) => Ok(read_in(&body, &base)?),
         None => Ok(read(&body)?),
     };

@@ -12,6 +12,7 @@ use super::readiness::{self, ReadinessCheck};
 use super::{
     App, Artifact, Constraint, EnvValue, ExecutorResources, KillSelection, Residency, ResourceLimits,
     SecretDef, Settings, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input, limits_input,
+    patch,
 };
 use crate::ids::{GroupId, IdError, SpecId};
 use crate::time::Moment;
@@ -36,6 +37,8 @@ pub(crate) struct AppUpdate {
     pub(crate) version: Option<Moment>,
     /// Whether the document has no members but `version` and perhaps `id`.
     pub(crate) is_version_alone: bool,
+    /// The patch that this update is merged from when it is applied to a definition.
+    pub(super) patch: Option<Value>,
     instances: Option<u32>,
     cmd: Option<String>,
     args: Option<Vec<String>>,
@@ -85,7 +88,7 @@ pub(crate) fn read_in(document: &Value, base: &GroupId) -> Result<AppUpdate, Inv
     read_members(document, Some(base))
 }
 
-fn read_members(document: &Value, base: Option<&GroupId>) -> Result<AppUpdate, Invalid> {
+pub(super) fn read_members(document: &Value, base: Option<&GroupId>) -> Result<AppUpdate, Invalid> {
     let mut shape = Problems::default();
     let Some(members) = document.as_object() else {
         shape.add("/", "error.expected.jsobject");
@@ -402,6 +405,16 @@ impl AppUpdate {
         let mut app = base
             .cloned()
             .unwrap_or_else(|| defaults(id.clone(), &settings.role, version));
+        if let (Some(patch), Some(base)) = (self.patch.take(), base) {
+            match patch::merge(&patch, base) {
+                Ok((update, kept)) => {
+                    let broken = std::mem::replace(self, update).broken;
+                    self.broken.extend(broken);
+                    app = kept;
+                }
+                Err(problems) => self.broken.extend(problems),
+            }
+        }
         app.id = id;
         app.version = version;
         std::mem::take(&mut self.network).apply(&mut app, settings);

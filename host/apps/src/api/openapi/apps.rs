@@ -19,6 +19,11 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
             .with_response(200, "The deployment that makes the change.", &result)
             .headers(200, &["Marathon-Deployment-Id"])
     };
+    let patch = json!({
+        "type": "object",
+        "description": "Fields of an app. Objects are merged field by field, other values replace present ones, and \
+                        `null` removes a field that may be absent.",
+    });
     let put = |operation: Operation| {
         operation
             .with_parameters(&["partialUpdate", "restart"])
@@ -50,7 +55,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
             deployed(
                 Operation::new("patch", "patchApps", "Changes apps, by one deployment")
                     .with_parameters(&["partialUpdate"])
-                    .with_body(&inputs)
+                    .with_body(&json!({"type": "array", "items": patch}))
                     .change()
                     .with_errors(&[404]),
             ),
@@ -73,7 +78,14 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
                 )
                 .headers(201, &["Location", "Marathon-Deployment-Id"])
                 .with_errors(&[404]),
-            deployed(put(Operation::new("patch", "patchApp", "Changes an app"))).with_errors(&[404]),
+            deployed(
+                Operation::new("patch", "patchApp", "Changes an app")
+                    .with_parameters(&["partialUpdate", "restart"])
+                    .with_body(&patch)
+                    .change()
+                    .description("`{\"version\": …}` alone returns to the definition of that version."),
+            )
+            .with_errors(&[404]),
             deployed(Operation::new("delete", "deleteApp", "Deletes an app").deletion()).with_errors(&[404]),
         ],
     );

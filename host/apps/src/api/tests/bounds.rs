@@ -55,7 +55,7 @@ fn check(root: Root, body: &Value) -> Result<(), ApiError> {
             editor.put(some_id(update.id.clone()), update, false, false, "");
         }
         Root::Apps => {
-            for (index, update) in read_all(body)?.into_iter().enumerate() {
+            for (index, update) in read_all(body, false)?.into_iter().enumerate() {
                 let id = some_id(update.id.clone());
                 editor.put(id, update, false, false, &format!("/({index})"));
             }

@@ -563,3 +563,79 @@ async fn version_is_ignored_in_a_complete_replacement_and_a_malformed_id_is_a_pr
     }
     world.stop().await;
 }
+
+#[tokio::test]
+async fn patch_merges_objects_and_removes_what_is_null() {
+    let world = World::start().await;
+    let app = json!({
+        "id": "/img", "instances": 0, "cpus": 0.1, "mem": 16, "cmd": "start", "env": {"A": "1", "B": "2"},
+        "container": {
+            "type": "DOCKER",
+            "docker": {
+                "image": "x:1", "network": "BRIDGE", "forcePullImage": true,
+                "portMappings": [{"containerPort": 80, "hostPort": 0}],
+            },
+            "volumes": [{"containerPath": "/a", "hostPath": "/a", "mode": "RO"}],
+        },
+    });
+    assert_eq!(world.send("POST", "/v2/apps", app).await.status, 201);
+    world.quiet().await;
+    let before = world.get("/v2/apps/img").await["app"].clone();
+    let patch = json!({
+        "container": {"docker": {"image": "x:2"}}, "env": {"A": null, "C": "3"}, "cmd": null,
+        "upgradeStrategy": {"maximumOverCapacity": 0.5},
+    });
+    let patched = world.send("PATCH", "/v2/apps/img", patch).await;
+    assert_eq!(patched.status, 200, "{patched:?}");
+    world.quiet().await;
+    let after = world.get("/v2/apps/img").await["app"].clone();
+    let mut container = before["container"].clone();
+    container["docker"]["image"] = json!("x:2");
+    assert_eq!(after["container"], container);
+    assert_eq!(
+        (&after["env"], after.get("cmd")),
+        (&json!({"B": "2", "C": "3"}), None)
+    );
+    assert_eq!(
+        after["upgradeStrategy"],
+        json!({"maximumOverCapacity": 0.5, "minimumHealthCapacity": 1})
+    );
+    world.quiet().await;
+    // A list of patches, the deprecated place of mappings, and another list of them.
+    let mappings = json!([{"containerPort": 81}, {"containerPort": 82}]);
+    let list = json!([{"id": "/img", "container": {"docker": {"portMappings": mappings}}}]);
+    let patched = world.send("PATCH", "/v2/apps", list).await;
+    assert_eq!(patched.status, 200, "{patched:?}");
+    let after = world.get("/v2/apps/img").await["app"]["container"].clone();
+    assert_eq!(after["portMappings"].as_array().unwrap().len(), 2);
+    assert_eq!(after["docker"]["image"], "x:2");
+    world.quiet().await;
+    for (patch, path) in [
+        (json!({"instances": null}), "/instances"),
+        (
+            json!({"container": {"docker": {"image": null}}}),
+            "/container/docker/image",
+        ),
+        (
+            json!({"container": {"docker": {"image": 1}}}),
+            "/container/docker/image",
+        ),
+        (
+            json!({"version": before["version"], "env": {"A": "1"}}),
+            "/version",
+        ),
+    ] {
+        let rejected = world.send("PATCH", "/v2/apps/img", patch).await;
+        let details = &rejected.body["details"];
+        assert_eq!(
+            (rejected.status, &details[0]["path"]),
+            (422, &json!(path)),
+            "{rejected:?}"
+        );
+    }
+    // PUT stays a partial update that replaces fields.
+    let put = json!({"env": {"D": "4"}});
+    assert_eq!(world.send("PUT", "/v2/apps/img", put).await.status, 200);
+    assert_eq!(world.get("/v2/apps/img").await["app"]["env"], json!({"D": "4"}));
+    world.stop().await;
+}

@@ -88,7 +88,7 @@ impl Update {
                     id::find(api, &id).await?;
                 }
                 return Ok(Change {
-                    method: Method::PATCH,
+                    method: Method::PUT,
                     path: Kind::App.path().to_owned(),
                     document: changes_document(&apps),
                     body: Some(apps.into()),
@@ -122,7 +122,8 @@ impl Update {
             );
         }
         let (method, path, query) = match kind {
-            Kind::App => (Method::PATCH, target.path(), Query::from([partial])),
+            // Fields of the file replace present ones; PATCH would merge them.
+            Kind::App => (Method::PUT, target.path(), Query::from([partial])),
             Kind::Pod => (Method::PUT, target.path(), Query::new()),
             Kind::Group => (Method::PUT, group_path(&id_in_file), Query::new()),
         };
@@ -149,7 +150,7 @@ fn from_settings(target: &Target, settings: &[&Setting]) -> anyhow::Result<Chang
         Kind::App => {
             let members = settings.iter().map(|setting| setting.member());
             let changed = members.map(|name| (name.to_owned(), definition[name].clone()));
-            (Method::PATCH, changed.collect::<Value>())
+            (Method::PUT, changed.collect::<Value>())
         }
         Kind::Pod => (Method::PUT, definition),
         Kind::Group => {
@@ -274,10 +275,7 @@ mod tests {
         );
         let change = from_settings(&target, &[&set, &unset]).expect("a change");
         assert_eq!(change.body, Some(json!({"env": {"B": "2", "C": "3"}})));
-        assert_eq!(
-            (change.method, change.path.as_str()),
-            (Method::PATCH, "v2/apps/a")
-        );
+        assert_eq!((change.method, change.path.as_str()), (Method::PUT, "v2/apps/a"));
         let setting = set::parse_key("env").expect("a key");
         assert!(from_settings(&target, &[&setting]).is_err());
     }
