@@ -10,6 +10,7 @@ pub mod document;
 pub mod operator;
 mod ordered;
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use transom_cluster::v1::TaskState;
@@ -35,6 +36,8 @@ pub struct ClusterModel {
     pub frameworks: Ordered<FrameworkId, Framework>,
     /// Tasks by framework, without terminal ones.
     pub tasks: PersistentMap<FrameworkId, Ordered<TaskId, Task>>,
+    /// Agents that the leader knows from its registry and that have not registered with it yet.
+    pub recovered: HashSet<AgentId>,
     /// The number of invalid entries, which are not in the model.
     pub invalid_entries: u64,
 }
@@ -186,6 +189,40 @@ impl Discovery {
 }
 
 impl ClusterModel {
+    /// Adds what an earlier model has of recovered agents: the agents, their tasks, and the
+    /// frameworks of these tasks. After a failover, agents register late, up to a minute, while
+    /// their tasks run; the master lists neither until then.
+    pub fn keep_recovered(&mut self, before: &Self) {
+        if self.recovered.is_empty() {
+            return;
+        }
+        for id in &self.recovered {
+            if let (None, Some(location)) = (self.agents.get(id), before.agents.get(id)) {
+                self.agents.insert(id.clone(), location.clone());
+            }
+        }
+        for (framework, tasks) in &before.tasks {
+            for (id, task) in tasks.iter() {
+                let listed = self
+                    .tasks
+                    .get(framework)
+                    .is_some_and(|tasks| tasks.get(id).is_some());
+                if listed || !self.recovered.contains(&task.agent) {
+                    continue;
+                }
+                if let (None, Some(owner)) =
+                    (self.frameworks.get(framework), before.frameworks.get(framework))
+                {
+                    self.frameworks.insert(framework.clone(), owner.clone());
+                }
+                self.tasks
+                    .entry(framework.clone())
+                    .or_default()
+                    .insert(id.clone(), task.clone());
+            }
+        }
+    }
+
     /// Every host name that needs a lookup.
     pub fn host_names(&self) -> impl Iterator<Item = &str> {
         let agents = self.agents.iter().map(|(_, endpoint)| endpoint);

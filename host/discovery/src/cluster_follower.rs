@@ -3,8 +3,9 @@
 //! One task owns the model. While the stream is open, it applies each event and publishes a new
 //! zone shortly after a change; a burst of events becomes one zone, and large zones are built on a
 //! blocking thread. The stream does not report everything (such as lost agents without tasks), so every
-//! `refresh_seconds` a second subscription replaces the first one with its own snapshot: a full
-//! comparison without a gap.
+//! `refresh_seconds` the snapshot of a second subscription is compared with the model. Events that
+//! the first one reports meanwhile are applied to the snapshot first, which may be older than they are;
+//! then the second one is closed, because it would report them again.
 //!
 //! A lost stream is reopened with growing, jittered delays while the last zone stays in service. A
 //! new leader ends the delay. Where a master has no stream (see [`source`](crate::source)), its
@@ -243,13 +244,21 @@ impl ClusterFollower {
 
     /// Applies events until the stream is lost.
     async fn follow_stream(&mut self, opened: Opened) -> StreamLost {
-        let mut stream = self.use_snapshot(opened).await;
+        let (mut stream, cluster) = opened;
+        self.use_snapshot(cluster, &[]).await;
         let mut refresh = Instant::now() + self.refresh;
         let mut second: Option<Opening> = None;
+        // Events since the second subscription began.
+        let mut meanwhile = Vec::new();
         loop {
             tokio::select! {
                 event = stream.next() => match event {
-                    Ok(Some(event)) => self.apply(&event),
+                    Ok(Some(event)) => {
+                        self.apply(&event);
+                        if second.is_some() && !matches!(event, Event::Heartbeat) {
+                            meanwhile.push(event);
+                        }
+                    }
                     Ok(None) => return StreamLost::Ended,
                     // One invalid event; the stream continues after it.
                     Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => self.skip_event(&error),
@@ -261,9 +270,10 @@ impl ClusterFollower {
                 () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
                 opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
                     second = None;
+                    let meanwhile = std::mem::take(&mut meanwhile);
                     refresh = Instant::now() + self.refresh;
                     match opened {
-                        Ok(opened) => stream = self.use_snapshot(opened).await,
+                        Ok((_second, cluster)) => self.use_snapshot(cluster, &meanwhile).await,
                         // The first stream is still open.
                         Err(lost) => tracing::debug!(error = error_chain(&lost), "full comparison failed; retrying at the next refresh"),
                     }
@@ -272,17 +282,21 @@ impl ClusterFollower {
         }
     }
 
-    /// Replaces the model by a snapshot and publishes its zone.
-    async fn use_snapshot(&mut self, (stream, cluster): Opened) -> Stream {
-        let leader = cluster.leader.clone().or_else(|| self.cluster.leader.take());
-        self.compare(ClusterModel { leader, ..cluster }).await;
-        stream
+    /// Replaces the model by a snapshot with later events and publishes its zone.
+    async fn use_snapshot(&mut self, mut cluster: ClusterModel, later: &[Event]) {
+        cluster.leader = cluster.leader.or_else(|| self.cluster.leader.take());
+        for event in later {
+            cluster.apply(event);
+            cluster.remove_lost_agent(event);
+        }
+        self.compare(cluster).await;
     }
 
     /// A full comparison: counts the differences that the stream missed.
     async fn compare(&mut self, mut cluster: ClusterModel) {
         self.shared.confirmed.touch();
         cluster.masters = self.registered_now();
+        cluster.keep_recovered(&self.cluster);
         let served = self.shared.zone.load_full();
         if let Some(zone) = &served {
             let (model, polled, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));

@@ -113,6 +113,8 @@ pub(crate) struct Attempts {
     stream_timeouts: StreamTimeouts,
     failures: u32,
     not_found_since: Option<Instant>,
+    /// The first failure since the stream was last open.
+    lost_since: Option<Instant>,
 }
 
 impl Attempts {
@@ -121,6 +123,7 @@ impl Attempts {
             stream_timeouts,
             failures: 0,
             not_found_since: None,
+            lost_since: None,
         }
     }
 
@@ -133,11 +136,13 @@ impl Attempts {
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
         self.not_found_since = None;
+        self.lost_since = None;
     }
 
-    /// Restarts the time of 404, because the next attempt goes to another master.
+    /// Restarts the times, because the next attempt goes to another master.
     pub(crate) fn other_master(&mut self) {
         self.not_found_since = None;
+        self.lost_since = None;
     }
 
     /// Counts a failed attempt and returns what to do next. `from_stream`: records from a stream are in
@@ -145,6 +150,7 @@ impl Attempts {
     pub(crate) fn failed(&mut self, failure: Failure, from_stream: bool, now: Instant) -> Next {
         self.failures = self.failures.saturating_add(1);
         self.not_found_since = (failure == Failure::NotFound).then(|| self.not_found_since.unwrap_or(now));
+        let lost_for = now - *self.lost_since.get_or_insert(now);
         let not_found_for = self.not_found_since.map_or(Duration::ZERO, |since| now - since);
         let no_stream = match failure {
             Failure::Refused => true,
@@ -154,6 +160,10 @@ impl Attempts {
         let poll = no_stream
             || match failure {
                 Failure::NotFound => !from_stream && not_found_for >= self.stream_timeouts.not_found_at_first,
+                // A new leader that does not know its election yet redirects to the dead one, and
+                // the document of a master that is recovering has empty lists. So records from a
+                // stream stay while an election or a recovery may be the reason.
+                Failure::Broken if from_stream => lost_for >= self.stream_timeouts.not_found,
                 // The first retry of a broken stream is immediate; the document is polled after the
                 // second failure.
                 Failure::Broken => self.failures > 1,
@@ -263,9 +273,17 @@ mod tests {
             [(true, true); 2]
         );
         assert_eq!(
-            decisions(true, &[(0.0, Broken), (0.2, Broken)]),
+            decisions(false, &[(0.0, Broken), (0.2, Broken)]),
             [(false, false), (true, false)]
         );
+    }
+
+    #[test]
+    fn broken_stream_keeps_its_records_while_a_leader_may_be_elected() {
+        use Failure::Broken;
+        let failover = [(0.0, Broken), (0.2, Broken), (29.9, Broken), (30.0, Broken)];
+        let expected = [(false, false), (false, false), (false, false), (true, false)];
+        assert_eq!(decisions(true, &failover), expected);
     }
 
     #[test]

@@ -6,9 +6,10 @@ use serde_json::value::RawValue;
 
 use super::{Agent, Framework};
 use crate::error::{Error, Result};
-use crate::v1::Task;
+use crate::v1::{AgentInfo, Task};
 
-/// Receives the entries of a snapshot: agents, then frameworks, then tasks that have not ended.
+/// Receives the entries of a snapshot: agents, recovered agents, frameworks, and then tasks that
+/// have not ended.
 pub trait Snapshot {
     /// A registered agent.
     fn agent(&mut self, agent: &Agent);
@@ -16,6 +17,9 @@ pub trait Snapshot {
     fn framework(&mut self, framework: &Framework);
     /// A task.
     fn task(&mut self, task: &Task);
+    /// An agent that the master knows from its registry and that has not registered since the
+    /// master became the leader. The snapshot lacks its tasks.
+    fn recovered_agent(&mut self, agent: &AgentInfo);
     /// An invalid entry, which is skipped.
     fn unreadable(&mut self);
 }
@@ -49,6 +53,8 @@ struct State<'d> {
 struct Agents<'d> {
     #[serde(borrow)]
     agents: Entries<'d>,
+    #[serde(borrow)]
+    recovered_agents: Entries<'d>,
 }
 
 #[derive(Deserialize)]
@@ -84,7 +90,10 @@ pub(super) fn read<S: Snapshot>(record: &[u8], into: &mut S) -> Result<Option<Sn
     else {
         return Ok(None);
     };
-    add_each(get_state.get_agents.and_then(|it| it.agents), into, S::agent);
+    if let Some(agents) = get_state.get_agents {
+        add_each(agents.agents, into, S::agent);
+        add_each(agents.recovered_agents, into, S::recovered_agent);
+    }
     add_each(
         get_state.get_frameworks.and_then(|it| it.frameworks),
         into,

@@ -80,6 +80,8 @@ struct WireDocument<'d> {
     #[serde(borrow)]
     slaves: Entries<'d>,
     #[serde(borrow)]
+    recovered_slaves: Entries<'d>,
+    #[serde(borrow)]
     frameworks: Entries<'d>,
 }
 
@@ -166,6 +168,9 @@ pub fn read(document: &[u8]) -> serde_json::Result<Document> {
             None => cluster.invalid_entries += 1,
         }
     }
+    let recovered = wire.recovered_slaves.iter().flatten();
+    let recovered = recovered.filter_map(|entry| readable::<Slave>(entry)?.id);
+    cluster.recovered.extend(recovered.map(AgentId::from));
     let mut ids = HashSet::new();
     for (number, entry) in wire.frameworks.iter().flatten().enumerate() {
         let Some(framework) = readable::<WireFramework<'_>>(entry) else {

@@ -1,7 +1,7 @@
 //! The model from the operator stream: a snapshot, then events.
 
 use transom_cluster::operator::{Agent, Event, Framework as WireFramework, Snapshot, TaskUpdated};
-use transom_cluster::v1::{FrameworkInfo, Task as WireTask, TaskState, TaskStatus};
+use transom_cluster::v1::{AgentInfo, FrameworkInfo, Task as WireTask, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 
 use super::PersistentMap;
@@ -36,6 +36,10 @@ impl Snapshot for ClusterModel {
 
     fn task(&mut self, task: &WireTask) {
         self.put_task(task);
+    }
+
+    fn recovered_agent(&mut self, agent: &AgentInfo) {
+        self.recovered.extend(agent.id.clone());
     }
 
     fn unreadable(&mut self) {

@@ -32,6 +32,12 @@ pub(crate) struct MasterScript {
     /// The snapshot of a subscription; none: subscriptions are refused with the status below.
     pub(crate) snapshot: Option<Value>,
     pub(crate) refusal: u16,
+    /// A redirect of subscriptions, as a new leader sends one to the dead leader until it knows of its
+    /// own election; its state document has empty lists until it has recovered.
+    pub(crate) redirect: Option<String>,
+    /// Whether the state document waits, which the follower reads after each snapshot: a subscription
+    /// is then open while events follow its snapshot.
+    pub(crate) document_waits: bool,
     /// Open subscriptions.
     pub(crate) streams: Vec<mpsc::Sender<Bytes>>,
     /// Accepted subscriptions so far.
@@ -294,8 +300,11 @@ fn record(event: &Value) -> Bytes {
 }
 
 async fn state(State(master): State<Master>) -> Response {
-    let mut script = master.script.lock().unwrap();
-    script.document_requests += 1;
+    master.script.lock().unwrap().document_requests += 1;
+    while master.script.lock().unwrap().document_waits {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let script = master.script.lock().unwrap();
     match &script.document {
         Some(document) => axum::Json(document.clone()).into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "No leader elected").into_response(),
@@ -308,6 +317,9 @@ async fn subscribe(State(master): State<Master>, call: String) -> Response {
     let first = {
         let mut script = master.script.lock().unwrap();
         script.subscribe_requests += 1;
+        if let Some(to) = &script.redirect {
+            return (StatusCode::TEMPORARY_REDIRECT, [("location", to.clone())]).into_response();
+        }
         let Some(snapshot) = &script.snapshot else {
             return (StatusCode::from_u16(script.refusal).unwrap(), "refused").into_response();
         };

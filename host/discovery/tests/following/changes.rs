@@ -82,6 +82,39 @@ async fn full_comparison_finds_changes_missing_from_the_stream() {
 }
 
 #[tokio::test]
+async fn events_during_a_full_comparison_are_newer_than_its_snapshot() {
+    let config = Config {
+        refresh_seconds: 1,
+        ..Config::default()
+    };
+    let old = [task(0, "TASK_RUNNING")];
+    let (master, discovery) = started(snapshot(2, &old), config).await;
+    let before = master.document_requests();
+    master.set(|script| script.document_waits = true);
+    wait_until("a snapshot", async || master.document_requests() > before).await;
+    // The second subscription has its snapshot; then one task ends and another one starts.
+    master.send(&updated(0, "TASK_FINISHED")).await;
+    let mut other = task(1, "TASK_RUNNING");
+    other["agent_id"]["value"] = json!("c1d2-S1");
+    master
+        .send(&json!({"type": "TASK_ADDED", "task_added": {"task": &other}}))
+        .await;
+    let current = async || discovery.a("web.marathon.mesos.").await == ["10.0.0.11"];
+    wait_until("the events", current).await;
+    let serial = discovery.discovery.zone().unwrap().serial();
+    let before = master.document_requests();
+    master.set(|script| (script.document_waits, script.snapshot) = (false, Some(snapshot(2, &[other]))));
+    wait_until("the next comparison", async || {
+        assert!(current().await, "the older snapshot was published");
+        master.document_requests() > before
+    })
+    .await;
+    assert_eq!(discovery.discovery.zone().unwrap().serial(), serial);
+    assert_eq!(discovery.metric("transom_discovery_resync_differences_total"), 0);
+    discovery.stop().await;
+}
+
+#[tokio::test]
 async fn invalid_event_is_skipped_and_counted() {
     let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
     for event in [
