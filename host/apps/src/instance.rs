@@ -159,7 +159,10 @@ impl Instance {
             .tasks
             .iter()
             .filter(|instance_task| instance_task.record.is_terminal());
-        let failed = ended.min_by_key(|instance_task| rank(instance_task.condition()));
+        let failed = ended.min_by_key(|instance_task| {
+            let killed_by_check = view_of(&instance_task.record).is_killed_by_check();
+            (rank(instance_task.condition()), !killed_by_check)
+        });
         failed.map(|instance_task| &instance_task.record)
     }
 
@@ -373,7 +376,8 @@ impl InstanceTask {
 pub(crate) fn view(tasks: &[InstanceTask]) -> Option<TaskView<'_>> {
     static KILLING: TaskState = TaskState::Killing;
     let views = tasks.iter().map(|instance_task| view_of(&instance_task.record));
-    let mut all = views.min_by_key(|view| rank(view.condition()))?;
+    // An unhealthy container is the cause of the end of the others.
+    let mut all = views.min_by_key(|view| (rank(view.condition()), !view.is_killed_by_check()))?;
     let records = || tasks.iter().map(|instance_task| &instance_task.record);
     let terminal = records().all(|record| record.is_terminal());
     if all.terminal && !terminal {

@@ -192,6 +192,16 @@ impl TaskView<'_> {
         *self.state == TaskState::Killing && self.status.is_some_and(TaskStatus::is_agent_draining)
     }
 
+    /// Whether its agent has killed it because the agent's own health check failed: nobody else requested
+    /// the kill, and the executor reports it as unhealthy.
+    pub fn is_killed_by_check(&self) -> bool {
+        *self.state == TaskState::Killed
+            && !self.killing
+            && self
+                .status
+                .is_some_and(|status| status.healthy == Some(false) && !status.is_agent_draining())
+    }
+
     /// When the agent of an unreachable task stopped answering.
     fn lost_at(&self) -> Timestamp {
         self.status

@@ -105,7 +105,7 @@ pub fn step<V: Clone + PartialEq>(
                 return (None, effects);
             }
             effects.push(Effect::Launch {
-                after_failure: next.condition.is_failure() && !next.restarting,
+                after_failure: (next.condition.is_failure() || task.is_killed_by_check()) && !next.restarting,
             });
             (Some(next.with_next_task(policy.version.clone(), now)), effects)
         }

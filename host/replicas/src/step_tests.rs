@@ -154,6 +154,43 @@ fn ended_task_is_not_replaced_when_the_replica_is_not_wanted() {
     }
 }
 
+/// A task that is killed is no failure, unless its agent killed it because of its health check.
+#[test]
+fn task_killed_by_the_check_of_its_agent_is_a_failure() {
+    let with_health = |healthy, reason: Option<&str>| TaskStatus {
+        healthy,
+        reason: reason.map(str::to_owned),
+        ..TaskStatus::default()
+    };
+    let mut statuses = [
+        (with_health(None, None), false, false),
+        (with_health(Some(true), None), false, false),
+        (with_health(Some(false), None), false, true),
+        (with_health(Some(false), None), true, false),
+        (
+            with_health(Some(false), Some("REASON_AGENT_DRAINING")),
+            false,
+            false,
+        ),
+    ];
+    for (status, killing, expected) in &mut statuses {
+        let view = TaskView {
+            killing: *killing,
+            ..view(&TaskState::Killed, status)
+        };
+        let (_, effects) = step(
+            &replica(Condition::Killing),
+            Input::Updated(view),
+            &policy(),
+            at(200),
+        );
+        let launch = Effect::Launch {
+            after_failure: *expected,
+        };
+        assert_eq!(effects.last(), Some(&launch), "{status:?} {killing}");
+    }
+}
+
 #[test]
 fn end_of_a_restarting_task_is_never_a_failure() {
     let status = TaskStatus::default();

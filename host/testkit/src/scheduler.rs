@@ -249,6 +249,26 @@ impl ScriptedScheduler {
         self.send(Event::Updated(record));
     }
 
+    /// Ends a task as its agent does when the agent's health check has failed too often.
+    pub fn kill_unhealthy(&self, task: &str) {
+        self.report_health(task, false);
+        let mut scripted = self.lock();
+        let Some(record) = scripted.tasks.get_mut(&TaskId::from(task)) else {
+            return;
+        };
+        let changed = Arc::make_mut(record);
+        changed.state = TaskState::Killed;
+        changed.updated_at = Timestamp::now();
+        if let Some(status) = &mut changed.status {
+            status.state = TaskState::Killed;
+            status.reason = None;
+            status.message = Some("Command terminated with signal Terminated".to_owned());
+        }
+        let record = Arc::clone(record);
+        drop(scripted);
+        self.send(Event::Updated(record));
+    }
+
     /// The ids of the running tasks.
     pub fn running(&self) -> Vec<TaskId> {
         let scripted = self.lock();

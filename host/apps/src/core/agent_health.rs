@@ -4,13 +4,30 @@
 use transom_scheduler::TaskRecord;
 
 use super::Core;
-use crate::bus::shapes;
+use crate::bus::{Draft, shapes};
 use crate::health::{HealthState, HealthVerdict};
 use crate::ids::{InstanceId, SpecId};
+use crate::instance::Instance;
 use crate::time::Moment;
+
+/// The cause of a failure that the agent does not explain.
+const NO_CAUSE: &str = "the agent's health check failed";
 
 /// The reason of a status update that reports a health check of the agent.
 const HEALTH_CHECK_REASON: &str = "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED";
+
+/// The events for a task that its agent killed because the agent's health check failed.
+pub(super) fn agent_kill(app: &SpecId, instance: &Instance) -> [Draft; 2] {
+    let record = instance.failed_record();
+    let version = instance.version().to_string();
+    let task = record.map_or_else(|| instance.task(), |record| record.id.clone());
+    let causes = instance.health.iter();
+    let cause = causes
+        .filter_map(|state| state.last_failure_cause.as_deref())
+        .next();
+    let facts = instance.facts_of(record.map(AsRef::as_ref), app, &version);
+    shapes::unhealthy_kill(facts, task.as_str(), cause.unwrap_or(NO_CAUSE))
+}
 
 impl Core {
     /// Applies the health in a status update of the agent.
@@ -32,7 +49,7 @@ impl Core {
             HealthVerdict::Healthy
         } else {
             let cause = message.filter(|message| !message.is_empty());
-            HealthVerdict::Unhealthy(cause.unwrap_or("the agent's health check failed").to_owned())
+            HealthVerdict::Unhealthy(cause.unwrap_or(NO_CAUSE).to_owned())
         };
         for index in self.agent_health_checks(app, instance_id) {
             self.observe(app, instance_id, index, &verdict, Moment::now());

@@ -58,6 +58,7 @@ use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::{Config, Error, Result};
+use agent_health::agent_kill;
 use budgets::PastBytes;
 use command::Command;
 use history::History;
@@ -457,6 +458,7 @@ impl Core {
         let version = instance.version().to_string();
         let changed =
             |condition: Condition| shapes::instance_changed(instance.facts(id, &version), condition);
+        let killed_by_check = matches!(input, Input::Updated(task) if task.is_killed_by_check());
         let (mut launch, mut failed) = (false, false);
         for effect in &effects {
             match *effect {
@@ -487,7 +489,10 @@ impl Core {
                     let unexpected = matches!(
                         condition,
                         Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped
-                    );
+                    ) || killed_by_check;
+                    if killed_by_check {
+                        self.drafts.extend(agent_kill(id, &instance));
+                    }
                     if unexpected && !restarting && !state.is_outdated(&instance) {
                         failed = true;
                     }

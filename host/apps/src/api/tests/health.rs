@@ -103,6 +103,39 @@ async fn unhealthy_task_is_killed_and_its_instance_launched_again() {
     world.stop().await;
 }
 
+/// A task that its agent kills because of a COMMAND check has failed, like one that the daemon kills.
+#[tokio::test]
+async fn task_killed_by_the_check_of_its_agent_is_a_failure() {
+    let world = World::start().await;
+    let mut events = world
+        .listen("?event_type=unhealthy_instance_kill_event&event_type=unhealthy_task_kill_event")
+        .await;
+    let check = json!({"protocol": "COMMAND", "command": {"value": "false"}, "gracePeriodSeconds": 0});
+    world
+        .post(&json!({"healthChecks": [check], "backoffSeconds": 600}))
+        .await;
+    wait_for("the task runs", async || world.scheduler.running().len() == 1).await;
+    let task = world.scheduler.running().remove(0);
+    world.scheduler.kill_unhealthy(task.as_str());
+    for kind in ["unhealthy_instance_kill_event", "unhealthy_task_kill_event"] {
+        let event = events.next().await;
+        assert_eq!(event.kind, kind);
+        assert_eq!(event.data["taskId"], json!(task.as_str()), "{:?}", event.data);
+        assert_eq!(event.data["reason"], "the agent's health check failed");
+    }
+    wait_for("the next task waits for the backoff", async || {
+        let queue = world.get("/v2/queue").await;
+        queue["queue"][0]["delay"]["overdue"] == json!(false)
+    })
+    .await;
+    let app = &world.get("/v2/apps/web").await["app"];
+    let failure = &app["lastTaskFailure"];
+    assert_eq!(failure["taskId"], json!(task.as_str()), "{app}");
+    assert_eq!(failure["state"], "TASK_KILLED");
+    assert_eq!(failure["message"], "Command terminated with signal Terminated");
+    world.stop().await;
+}
+
 /// The first attempt of a health check is due five seconds after the start of the task, that of a
 /// changed one immediately.
 #[tokio::test]
