@@ -24,7 +24,7 @@ const NEEDS: [(&str, &[&str], &str); 24] = [
     ("java", &["/usr/bin/java"], "default-jre-headless"),
     // The client in the page about discovery.
     ("dig", &["/usr/bin/dig"], "bind9-dnsutils"),
-    // The client of DNS over HTTPS and over QUIC.
+    // The client of DNS over HTTPS.
     ("kdig", &["/usr/bin/kdig"], "knot-dnsutils"),
     ("curl", &["/usr/bin/curl"], "curl"),
     ("openssl", &["/usr/bin/openssl"], "openssl"),

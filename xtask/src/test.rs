@@ -12,9 +12,6 @@ use crate::components::Scope;
 use crate::steps::{SELECTION, build, cargo, step, target};
 use crate::{authors, components, dashboard, failures, manual, needs};
 
-/// Features that `cargo xtask dev` does not build and that have tests.
-const FEATURES: &str = "transom-discovery/quic";
-
 /// A proxy that does not answer: a test fails if its client or the daemon uses a proxy for addresses
 /// of the cluster.
 const DEAD_PROXY: &str = "http://127.0.0.1:9";
@@ -75,26 +72,17 @@ fn install(report: &mut Report) -> anyhow::Result<Option<(&'static str, PathBuf)
 fn compile(report: &mut Report, quick: bool) -> anyhow::Result<()> {
     if !quick {
         // Benchmarks need a feature, so only this command lints them.
-        let features = [
-            FEATURES,
-            "transom-discovery/bench,transom-scheduler/bench,transom-tests/bench",
-        ];
+        let features = "transom-discovery/bench,transom-scheduler/bench,transom-tests/bench";
         let mut lints = cargo();
         lints
             .arg("clippy")
             .args(SELECTION)
-            .args(["--all-targets", "--features", &features.join(","), "--quiet"])
+            .args(["--all-targets", "--features", features, "--quiet"])
             .args(["--", "-D", "warnings"]);
         report.part(LINTS, || run_if_installed("clippy", &mut lints))?;
     }
-    // One build with the features of `cargo test`, so that nothing is compiled twice. It is a
-    // separate part, so that its duration is not counted as that of the tests.
-    report.part(PROGRAMS, || {
-        build(
-            "programs and tests",
-            &["--bins", "--tests", "--features", FEATURES],
-        )
-    })
+    // A separate part, so that its duration is not counted as that of the tests.
+    report.part(PROGRAMS, || build("programs and tests", &["--bins", "--tests"]))
 }
 
 fn run_tests(
@@ -109,7 +97,7 @@ fn run_tests(
     command
         .arg("test")
         .args(SELECTION)
-        .args(["--features", FEATURES, "--no-fail-fast"])
+        .arg("--no-fail-fast")
         .args(arguments)
         .env("TRANSOM_COMPONENTS", components)
         .envs(variables.iter().map(|(name, value)| (name, value)))

@@ -140,8 +140,6 @@ pub struct Config {
     pub tls_port: Option<u16>,
     /// The port of DNS over HTTPS on `listener`, if any.
     pub https_port: Option<u16>,
-    /// The port of DNS over QUIC on `listener`, if any; for builds with the feature `quic`.
-    pub quic_port: Option<u16>,
     /// The certificate chain of these three, a PEM file; reloaded when it changes.
     pub tls_certificate: Option<PathBuf>,
     /// The certificate's key, a PEM file; reloaded when it changes.
@@ -246,7 +244,6 @@ impl Default for Config {
             weight_label: None,
             tls_port: None,
             https_port: None,
-            quic_port: None,
             tls_certificate: None,
             tls_key: None,
             also_notify: Vec::new(),

@@ -1,6 +1,6 @@
 //! Lookups over DNS.
 //!
-//! * [`listeners`] carry packets: over UDP, TCP, TLS, HTTPS and QUIC.
+//! * [`listeners`] carry packets: over UDP, TCP, TLS and HTTPS.
 //! * [`handler`] decodes, answers and encodes them; common queries take a fast path, all others
 //!   pass through a handler of hickory-server. [`respond`] is the interface between listeners and
 //!   handler.

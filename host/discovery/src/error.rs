@@ -24,7 +24,7 @@ pub enum Error {
     Dns {
         /// The address.
         addr: SocketAddr,
-        /// `UDP`, `TCP`, `TLS`, `HTTPS` or `QUIC`.
+        /// `UDP`, `TCP`, `TLS` or `HTTPS`.
         protocol: &'static str,
         /// The error of the system.
         #[source]
@@ -40,7 +40,6 @@ fn setting(protocol: &str) -> &'static str {
     match protocol {
         "TLS" => "`discovery.tls_port`",
         "HTTPS" => "`discovery.https_port`",
-        "QUIC" => "`discovery.quic_port`",
         _ => "`--port dns=N`",
     }
 }

@@ -30,7 +30,6 @@ pub struct Discovery {
     dns: Option<SocketAddr>,
     tls: Option<SocketAddr>,
     https: Option<SocketAddr>,
-    quic: Option<SocketAddr>,
     http: Option<SocketAddr>,
     /// The routes of the HTTP port.
     routes: Option<Router>,
@@ -66,7 +65,6 @@ impl Config {
             dns: sockets.as_ref().map(dns::Sockets::addr),
             tls: sockets.as_ref().and_then(dns::Sockets::tls_addr),
             https: sockets.as_ref().and_then(dns::Sockets::https_addr),
-            quic: sockets.as_ref().and_then(dns::Sockets::quic_addr),
             http: listener.as_ref().map(Listener::local_addr),
             routes: None,
             tasks: tasks.clone(),
@@ -138,11 +136,6 @@ impl Discovery {
     /// The address of DNS over HTTPS, if it is served.
     pub fn https_addr(&self) -> Option<SocketAddr> {
         self.https
-    }
-
-    /// The address of DNS over QUIC, if it is served.
-    pub fn quic_addr(&self) -> Option<SocketAddr> {
-        self.quic
     }
 
     /// The address of HTTP, if it is served.

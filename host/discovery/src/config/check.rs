@@ -8,8 +8,6 @@ use super::{Config, IpSource};
 use crate::dns::forward::ForwardPolicy;
 use crate::{Error, Result};
 
-/// Whether this build has DNS over QUIC, so that `quic_port` can be set.
-pub const HAS_QUIC: bool = cfg!(feature = "quic");
 /// The port of name servers.
 pub const DNS_PORT: u16 = 53;
 /// The default timeout of a resolver in seconds.
@@ -113,22 +111,14 @@ impl Config {
     }
 
     fn tls_problem(&self) -> Option<(&'static str, String)> {
-        if self.quic_port.is_some() && !HAS_QUIC {
-            let what = "this build has no DNS over QUIC; build it with `--features quic`";
-            return Some(("quic_port", what.to_owned()));
-        }
-        let ports = [
-            ("tls_port", self.tls_port),
-            ("https_port", self.https_port),
-            ("quic_port", self.quic_port),
-        ];
+        let ports = [("tls_port", self.tls_port), ("https_port", self.https_port)];
         let used = ports.into_iter().find(|(_, port)| port.is_some());
         let (key, what) = match (used, &self.tls_certificate, &self.tls_key) {
             (None, None, None) | (Some(_), Some(_), Some(_)) => return None,
             (Some((key, _)), ..) => (key, "requires tls_certificate and tls_key"),
             (None, ..) => (
                 "tls_certificate, tls_key",
-                "require each other and one of tls_port, https_port, quic_port",
+                "require each other and one of tls_port, https_port",
             ),
         };
         Some((key, what.to_owned()))

@@ -1,14 +1,12 @@
 //! The DNS ports: binding them, and serving them until the token is cancelled.
 //!
-//! [`udp`] and [`tcp`] carry packets, [`tls`] the same as [`tcp`] within TLS, [`https`] HTTP
-//! requests within TLS, and `quic` a query on each stream of a QUIC connection. [`connection`]
-//! answers the queries of a TCP connection, [`accept`] has the loop that accepts connections.
+//! [`udp`] and [`tcp`] carry packets, [`tls`] the same as [`tcp`] within TLS, and [`https`]
+//! HTTP requests within TLS. [`connection`] answers the queries of a TCP connection, [`accept`] has
+//! the loop that accepts connections.
 
 mod accept;
 pub mod connection;
 pub mod https;
-#[cfg(feature = "quic")]
-pub mod quic;
 mod tcp;
 pub mod tls;
 mod udp;
@@ -37,8 +35,6 @@ pub(crate) struct Sockets {
     addr: SocketAddr,
     tls: Option<(TcpListener, Certificate)>,
     https: Option<(TcpListener, Certificate)>,
-    #[cfg(feature = "quic")]
-    quic: Option<(std::net::UdpSocket, Certificate)>,
 }
 
 impl Sockets {
@@ -60,8 +56,6 @@ impl Sockets {
             addr,
             tls: bind_tls(config, config.tls_port, Protocol::Tls, "TLS").await?,
             https: bind_tls(config, config.https_port, Protocol::Https, "HTTPS").await?,
-            #[cfg(feature = "quic")]
-            quic: bind_quic(config).await?,
         })
     }
 
@@ -78,22 +72,6 @@ impl Sockets {
     /// The address of DNS over HTTPS.
     pub(crate) fn https_addr(&self) -> Option<SocketAddr> {
         self.https.as_ref()?.0.local_addr().ok()
-    }
-
-    /// The address of DNS over QUIC.
-    #[cfg(feature = "quic")]
-    pub(crate) fn quic_addr(&self) -> Option<SocketAddr> {
-        self.quic.as_ref()?.0.local_addr().ok()
-    }
-
-    /// The address of DNS over QUIC, which this build does not have.
-    #[cfg(not(feature = "quic"))]
-    #[allow(
-        clippy::unused_self,
-        reason = "the same function in a build with QUIC uses it"
-    )]
-    pub(crate) fn quic_addr(&self) -> Option<SocketAddr> {
-        None
     }
 }
 
@@ -127,19 +105,6 @@ async fn bind_tls(
     Ok(Some((listener, certificate)))
 }
 
-#[cfg(feature = "quic")]
-async fn bind_quic(config: &Config) -> Result<Option<(std::net::UdpSocket, Certificate)>> {
-    let Some((addr, certificate)) = certificate(config, config.quic_port, Protocol::Quic).await? else {
-        return Ok(None);
-    };
-    let socket = std::net::UdpSocket::bind(addr).map_err(|source| Error::Dns {
-        addr,
-        protocol: "QUIC",
-        source,
-    })?;
-    Ok(Some((socket, certificate)))
-}
-
 async fn bind_both(addr: SocketAddr) -> Result<(Vec<UdpSocket>, TcpListener, SocketAddr)> {
     let refused = |protocol| {
         move |source| Error::Dns {
@@ -162,7 +127,6 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
         addr = %sockets.addr,
         tls = ?sockets.tls_addr(),
         https = ?sockets.https_addr(),
-        quic = ?sockets.quic_addr(),
         "listening"
     );
     let handler = Arc::new(handler);
@@ -198,10 +162,6 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
                 https::serve_requests(stream, client, handler, https::LIMITS, slot, &token).await;
             }
         ),
-        async {
-            #[cfg(feature = "quic")]
-            serve_quic(sockets.quic, &handler, &token).await;
-        },
         notify::serve(config.also_notify.clone(), Arc::clone(&handler), token.clone()),
         stopping,
     );
@@ -229,27 +189,4 @@ async fn serve_encrypted<C, F>(
         move |stream, client, slot| converse(stream, client, slot, Arc::clone(&handler), stops.clone());
     let limits = tls::ListenerLimits::default();
     tls::serve(name, listener, certificate, limits, converse, token.clone()).await;
-}
-
-#[cfg(feature = "quic")]
-async fn serve_quic(
-    port: Option<(std::net::UdpSocket, Certificate)>,
-    handler: &Arc<Handler>,
-    token: &CancellationToken,
-) {
-    let Some((socket, certificate)) = port else { return };
-    let serving = quic::serve(
-        socket,
-        certificate,
-        tls::ListenerLimits::default(),
-        quic::LIMITS,
-        Arc::clone(handler),
-        token.clone(),
-    );
-    if let Err(error) = serving.await {
-        tracing::error!(
-            error = transom_common::error_chain(&error),
-            "cannot serve DNS over QUIC"
-        );
-    }
 }

@@ -1,12 +1,10 @@
-//! DNS over TLS, over HTTPS and over QUIC, with real clients and with misbehaving ones.
+//! DNS over TLS and over HTTPS, with real clients and with misbehaving ones.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod https;
 mod https_limits;
-#[cfg(feature = "quic")]
-mod quic;
 mod same_answers;
 mod tls;
 

@@ -1,4 +1,4 @@
-//! Discovery answers the same over HTTPS (and QUIC) as over TCP, with the same access control.
+//! Discovery answers the same over HTTPS as over TCP, with the same access control.
 
 use std::path::Path;
 

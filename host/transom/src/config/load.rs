@@ -191,20 +191,10 @@ fn problems(settings: &Settings) -> Vec<String> {
     problems.extend(limits::store_problem(&settings.store));
     problems.extend(settings.apps.iter().flat_map(limits::problems));
     problems.extend(settings.workflow.iter().filter_map(limits::workflow_problem));
-    problems.extend(quic_problem(settings));
     problems.extend(workflow_problems(settings));
     problems.extend(shared_names(settings));
     problems.extend(crate::daemon::address_problems(settings));
     problems
-}
-
-/// A port that this build cannot serve.
-fn quic_problem(settings: &Settings) -> Option<String> {
-    let quic_port = settings.discovery.as_ref().and_then(|section| section.quic_port);
-    (quic_port.is_some() && !transom_discovery::config::check::HAS_QUIC).then(|| {
-        "`discovery.quic_port` is set, but this build has no DNS over QUIC: build it with `--features quic`"
-            .to_owned()
-    })
 }
 
 /// The problems of `[workflow]` and of the plugins' names.

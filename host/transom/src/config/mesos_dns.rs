@@ -224,7 +224,6 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
         framework_ttl: raw.framework_ttl,
         tls_port: raw.tls_port,
         https_port: raw.https_port,
-        quic_port: raw.quic_port,
         tls_certificate: path(&raw.tls_certificate),
         tls_key: path(&raw.tls_key),
         also_notify: raw.also_notify,

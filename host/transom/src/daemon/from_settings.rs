@@ -366,7 +366,6 @@ pub(super) fn discovery_config(
         framework_ttl: section.framework_ttl,
         tls_port: section.tls_port,
         https_port: section.https_port,
-        quic_port: section.quic_port,
         tls_certificate: section.tls_certificate,
         tls_key: section.tls_key,
         also_notify,

@@ -166,7 +166,6 @@ fn checked_reports_the_keys_of_invalid_settings() {
         ),
         (|it| it.tls_port = Some(853), "tls_port"),
         (|it| it.https_port = Some(443), "https_port"),
-        (|it| it.quic_port = Some(853), "quic_port"),
         (
             |it| it.tls_key = Some("key.pem".into()),
             "tls_certificate, tls_key",

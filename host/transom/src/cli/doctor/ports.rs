@@ -79,7 +79,6 @@ fn ports(settings: &Settings) -> Vec<Port> {
             for (key, number, udp) in [
                 ("discovery.tls_port", discovery.tls_port, false),
                 ("discovery.https_port", discovery.https_port, false),
-                ("discovery.quic_port", discovery.quic_port, true),
             ] {
                 add(key, discovery.listener, number.unwrap_or_default(), udp);
             }

@@ -21,7 +21,7 @@ fn read_takes_mesos_dns_keys_in_any_case() {
         "port": 8053, "httpport": 8124, "listener": "127.0.0.1", "HTTPListener": "::1", "IPSources": ["host"],
         "SRVRecordDefaultWeight": 7, "zkDetectionTimeout": 9, "stateTimeoutSeconds": 8, "dnson": false,
         "resolvers": ["9.9.9.9"], "zoneResolvers": {"weave": ["10.0.0.9:5353"]}, "enforceRFC952": true,
-        "TLSPort": 0, "HTTPSPort": 8443, "quicport": 8853, "TLSCertificate": "cert.pem",
+        "TLSPort": 0, "HTTPSPort": 8443, "TLSCertificate": "cert.pem",
     });
     let import = import(&file).expect("valid");
     let (cluster, discovery) = (import.cluster, import.discovery);
@@ -47,7 +47,6 @@ fn read_takes_mesos_dns_keys_in_any_case() {
         zone_resolvers: [("weave".to_owned(), vec!["10.0.0.9:5353".to_owned()])].into(),
         enforce_rfc952: true,
         https_port: Some(8443),
-        quic_port: Some(8853),
         tls_certificate: Some("cert.pem".into()),
         ..Discovery::default()
     };

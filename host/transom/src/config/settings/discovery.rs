@@ -108,10 +108,7 @@ pub(crate) struct Discovery {
     /// The port of DNS over HTTPS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) https_port: Option<u16>,
-    /// The port of DNS over QUIC, in builds with the feature `quic`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) quic_port: Option<u16>,
-    /// The certificate of `tls_port`, `https_port` and `quic_port` (PEM); needs `tls_key`.
+    /// The certificate of `tls_port` and `https_port` (PEM); needs `tls_key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The key for `tls_certificate` (PEM).
@@ -172,7 +169,6 @@ impl Default for Discovery {
             framework_ttl: defaults.framework_ttl,
             tls_port: defaults.tls_port,
             https_port: defaults.https_port,
-            quic_port: defaults.quic_port,
             tls_certificate: defaults.tls_certificate,
             tls_key: defaults.tls_key,
             also_notify: Vec::new(),

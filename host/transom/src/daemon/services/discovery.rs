@@ -103,7 +103,6 @@ impl Service for transom_discovery::Discovery {
             ("dns", self.dns_addr()),
             ("dns-tls", self.tls_addr()),
             ("dns-https", self.https_addr()),
-            ("dns-quic", self.quic_addr()),
             ("discovery", self.http_addr()),
         ];
         let bound = named.into_iter();

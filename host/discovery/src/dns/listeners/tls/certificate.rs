@@ -18,8 +18,6 @@ pub enum Protocol {
     Tls,
     /// DNS over HTTPS, either version.
     Https,
-    /// DNS over QUIC.
-    Quic,
 }
 
 impl Protocol {
@@ -27,7 +25,6 @@ impl Protocol {
         match self {
             Self::Tls => &[b"dot"],
             Self::Https => &[b"h2", b"http/1.1"],
-            Self::Quic => &[b"doq"],
         }
     }
 }
@@ -61,12 +58,6 @@ impl Certificate {
             files,
             config: Arc::new(config),
         })
-    }
-
-    /// The configuration of a server with the current certificate.
-    #[cfg(feature = "quic")]
-    pub(in crate::dns::listeners) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config)
     }
 
     /// An acceptor with the current certificate.
