@@ -48,6 +48,10 @@ pub(crate) enum FetchError {
     TimedOut { url: String, timeout: Duration },
     #[error("{url} is empty")]
     Empty { url: String },
+    #[error(
+        "the first line of {url} ends with CR LF, so no container can run the script; convert its line ends to LF"
+    )]
+    LineEnds { url: String },
 }
 
 /// Fetches and caches the script. Only one fetch runs at a time; concurrent callers wait for it.
@@ -127,6 +131,11 @@ impl Source {
         })??;
         if script.is_empty() {
             return Err(FetchError::Empty { url: display_url });
+        }
+        // The kernel would look for an interpreter whose name ends with CR.
+        let first_line = script.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        if first_line.starts_with(b"#!") && first_line.ends_with(b"\r") {
+            return Err(FetchError::LineEnds { url: display_url });
         }
         Ok(fetched(script, display_url))
     }
@@ -247,6 +256,9 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         let error = source(Some(&url), 9).get().await.unwrap_err();
         assert!(matches!(error, FetchError::Empty { .. }), "{error}");
+        std::fs::write(&path, "#!/bin/sh\r\nexec \"$@\"\r\n").unwrap();
+        let error = source(Some(&url), 100).get().await.unwrap_err();
+        assert!(matches!(error, FetchError::LineEnds { .. }), "{error}");
         for missing in [format!("{url}s"), format!("file://{}", folder.path().display())] {
             let error = source(Some(&missing), 9).get().await.unwrap_err();
             assert!(matches!(error, FetchError::Failed { .. }), "{error}");
