@@ -59,7 +59,10 @@ pub(super) fn of_placement(config: &Config, metadata: Metadata, placement: &Plac
     if kind != Kind::Server {
         return Vec::new();
     }
-    let mut arguments = vec![format!("--tls-san={}", placement.agent.hostname)];
+    // Agents reach each server by the name of the first one, too.
+    let shared = (number > 0).then(|| container::hostname(config, kind, 0));
+    let names = shared.into_iter().chain([placement.agent.hostname.clone()]);
+    let mut arguments: Vec<String> = names.map(|name| format!("--tls-san={name}")).collect();
     if !config.containers.enabled {
         // Without a container the server listens on the port that clients use.
         let port = placement.host_ports.first();

@@ -30,15 +30,19 @@ pub(super) fn alias(config: &Config, kind: Kind) -> String {
 /// The host name of a container. Each agent has its own name, because a node is named after its host,
 /// and so do further servers and datastores.
 pub(super) fn hostname(config: &Config, kind: Kind, number: u32) -> String {
-    let (alias, domain) = (
-        alias(config, kind),
-        config.containers.domain.trim_start_matches('.'),
-    );
-    let name = match (kind, number) {
+    with_domain(config, short_name(config, kind, number))
+}
+
+fn short_name(config: &Config, kind: Kind, number: u32) -> String {
+    let alias = alias(config, kind);
+    match (kind, number) {
         (Kind::Datastore | Kind::Server, 0) => alias,
         _ => format!("{alias}-{number}"),
-    };
-    match domain {
+    }
+}
+
+fn with_domain(config: &Config, name: String) -> String {
+    match config.containers.domain.trim_start_matches('.') {
         "" => name,
         domain => format!("{name}.{domain}"),
     }
@@ -69,7 +73,7 @@ pub(super) fn of(
         volumes: volume(config, kind, number).into_iter().collect(),
         ..Container::new(Containerizer::Docker {
             privileged: kind != Kind::Datastore,
-            parameters: parameters(config, settings, kind),
+            parameters: parameters(config, settings, metadata),
         })
     }
 }
@@ -118,8 +122,8 @@ pub(super) fn network(config: &Config) -> Network {
 }
 
 /// The options of `docker run`.
-fn parameters(config: &Config, settings: &KindConfig, kind: Kind) -> Vec<(String, String)> {
-    let containers = &config.containers;
+fn parameters(config: &Config, settings: &KindConfig, metadata: Metadata) -> Vec<(String, String)> {
+    let (containers, kind) = (&config.containers, metadata.kind);
     let mut parameters = Parameters(Vec::new());
     parameters.add("cap-add", "NET_ADMIN");
     let is_node = kind != Kind::Datastore;
@@ -144,16 +148,37 @@ fn parameters(config: &Config, settings: &KindConfig, kind: Kind) -> Vec<(String
         parameters.add("runtime", runtime);
     }
     if containers.cluster_network.is_none() && containers.container_network != BRIDGE {
-        // The datastore's alias has no prefix, because upstream's images and scripts expect this name.
-        match kind {
-            Kind::Datastore => parameters.add("net-alias", "datastore"),
-            Kind::Server | Kind::Agent => parameters.add("net-alias", alias(config, kind)),
+        // Docker knows `net-alias`, too, but Podman knows only this name.
+        for alias in network_aliases(config, metadata) {
+            parameters.add("network-alias", alias);
         }
     }
     if is_node && containers.cgroup_v2 {
         parameters.add("cgroupns", "private");
     }
     parameters.0
+}
+
+/// The names of a container in the container runtime's network: its own, and the ones that all tasks of
+/// its kind share. Agents know only the name of server 0, so every server has it. Docker's resolver does
+/// not complete names, so each exists with and without the domain.
+fn network_aliases(config: &Config, metadata: Metadata) -> Vec<String> {
+    let Metadata { kind, number, .. } = metadata;
+    // The datastore's alias has no prefix, because upstream's images and scripts expect this name.
+    let shared = match kind {
+        Kind::Datastore => kind.to_string(),
+        Kind::Server | Kind::Agent => alias(config, kind),
+    };
+    let own = short_name(config, kind, number);
+    let mut aliases = vec![shared.clone(), with_domain(config, shared)];
+    aliases.extend([own.clone(), with_domain(config, own)]);
+    let mut distinct = Vec::new();
+    for alias in aliases {
+        if !distinct.contains(&alias) {
+            distinct.push(alias);
+        }
+    }
+    distinct
 }
 
 /// The name of a task's volume, or of its directory if containers are disabled. Except for number 0, it

@@ -290,10 +290,16 @@ impl Launch {
         if !self.config.containers.enforce_limits {
             return Limits::default();
         }
-        let settings = &self.settings;
+        let (settings, docker) = (&self.settings, self.config.containers.enabled);
+        // An agent drops a Mesos container with limits unless it has the cgroups isolators, although
+        // limits equal to the resources mean the same as none.
+        let limit = |configured: Option<f64>, amount: f64| {
+            let limit = configured.unwrap_or(amount);
+            (docker || limit > amount).then_some(Limit::Amount(limit))
+        };
         Limits {
-            cpus: Some(Limit::Amount(settings.cpu_limit.unwrap_or(settings.cpus))),
-            mem: Some(Limit::Amount(settings.mem_limit.unwrap_or(settings.mem))),
+            cpus: limit(settings.cpu_limit, settings.cpus),
+            mem: limit(settings.mem_limit, settings.mem),
         }
     }
 }

@@ -442,7 +442,10 @@ fn settings_of_the_containers_reach_docker() {
         "tmpfs=/run:exec",
         "storage-opt=size=1000mb",
         "runtime=runcvm",
-        "net-alias=m3sserver",
+        "network-alias=m3sserver",
+        "network-alias=m3sserver.mini",
+        "network-alias=m3sserver-1",
+        "network-alias=m3sserver-1.mini",
         "cgroupns=private",
     ];
     assert_eq!(parameters(&server), expected);
@@ -458,7 +461,21 @@ fn settings_of_the_containers_reach_docker() {
     }
     assert!(!arguments.contains(&"--node-taint"));
     let datastore = info(&config, Kind::Datastore, 0, &[31001]);
-    assert!(parameters(&datastore).contains(&"net-alias=datastore".to_owned()));
+    let aliases = |info: &Value| -> Vec<String> {
+        let all = parameters(info).into_iter();
+        all.filter_map(|it| Some(it.strip_prefix("network-alias=")?.to_owned()))
+            .collect()
+    };
+    let expected = ["datastore", "datastore.mini", "m3sdatastore", "m3sdatastore.mini"];
+    assert_eq!(aliases(&datastore), expected);
+    // The name that the agents have been given belongs to every server, whatever its number.
+    let agent = info(&config, Kind::Agent, 2, &[31001, 31002]);
+    let url = variables(&agent)["K3S_URL"].clone();
+    let host = url.trim_start_matches("https://").trim_end_matches(":6443");
+    for number in [0, 1, 2] {
+        let server = info(&config, Kind::Server, number, &[31001, 31002]);
+        assert!(aliases(&server).iter().any(|alias| alias == host), "{number}");
+    }
 
     let config = config_with(|config| config.containers.cluster_network = Some("weave".to_owned()));
     let datastore = info(&config, Kind::Datastore, 0, &[31001]);
@@ -508,6 +525,13 @@ fn without_containers_the_script_is_a_process_with_its_ports_in_variables() {
     let server = info(&config, Kind::Server, 0, &[31000, 31001]);
     assert_eq!(server["container"], Value::Null);
     assert_eq!(server["command"]["value"], "./bootstrap");
+    assert_eq!(server["limits"], Value::Null, "equal to the resources");
+    let larger = config_with(|config| {
+        config.containers.enabled = false;
+        config.kinds.server.mem_limit = Some(4000.0);
+    });
+    let limits = &info(&larger, Kind::Server, 0, &[31000, 31001])["limits"];
+    assert_eq!(*limits, json!({"mem": {"value": 4000.0}}));
     let arguments = arguments(&server);
     assert_eq!(arguments[0], "./bootstrap", "the name of the program");
     assert!(arguments.contains(&"--https-listen-port=31000"), "{arguments:?}");

@@ -266,7 +266,7 @@ pub(crate) struct Kubernetes {
     pub(crate) ds_endpoint: Option<Secret>,
     /// The image of the SQL server.
     pub(crate) image_sql: String,
-    /// The image of the kvstore.
+    /// The image of the kvstore; it needs a shell.
     pub(crate) image_kvstore: String,
     /// The volume, or the folder, with the data of a datastore; without containers `DATA_DIR`.
     /// Further members of a kvstore add `-1`, `-2` and so on.
@@ -476,7 +476,9 @@ impl Default for Kubernetes {
             ds_command: None,
             ds_endpoint: None,
             image_sql: "docker.io/mariadb:10.8.3".into(),
-            image_kvstore: "quay.io/coreos/etcd:v3.5.1".into(),
+            // The newest patch of 3.5 whose image has a shell, which the kvstore's commands need: from
+            // 3.5.7 on the images contain only etcd's programs. Before 3.5.3 data may be lost.
+            image_kvstore: "quay.io/coreos/etcd:v3.5.6".into(),
             volume_ds: "/data/k3s/datastore/".into(),
             bootstrap_url: None,
             bootstrap: Bootstrap::default(),
