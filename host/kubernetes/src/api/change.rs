@@ -50,6 +50,12 @@ pub(super) async fn restart(State(api): State<Api>, Path(name): Path<String>) ->
     Ok(success(JSON, "Restart Scheduled."))
 }
 
+/// `PUT /datastore/move`
+pub(super) async fn move_datastore(State(api): State<Api>) -> Result<Response, ApiError> {
+    api.ask(|reply| Command::MoveDatastore { reply }).await?;
+    Ok(success(JSON, ""))
+}
+
 /// `PUT /{kind}/{resource}/{amount}`
 pub(super) async fn adjust(
     State(api): State<Api>,

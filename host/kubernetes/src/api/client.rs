@@ -26,6 +26,9 @@ pub(super) async fn config(State(api): State<Api>, uri: Uri) -> Result<Response,
     Err(ApiError::unavailable(text.trim_end()))
 }
 
+/// The version of the original, whose API the alias has; its clients compare it.
+const ORIGINAL_VERSION: &str = "v0.6.0";
+
 /// The versions on the neutral path.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -77,7 +80,7 @@ pub(super) async fn version(State(api): State<Api>, uri: Uri) -> Response {
     });
     document(&NodeVersions {
         own: OwnVersion {
-            git_version: concat!("v", env!("CARGO_PKG_VERSION")),
+            git_version: ORIGINAL_VERSION,
             build_date: "",
         },
         nodes: nodes.filter(|nodes| !nodes.is_empty()),

@@ -1,4 +1,4 @@
-//! The credentials of the datastore. Every call counts as a change, so the read-only user is rejected,
+//! The credentials of the datastore, and the token of the cluster. Every call counts as a change, so the read-only user is rejected,
 //! and the audit log names the caller.
 
 use axum::extract::State;
@@ -12,10 +12,19 @@ use crate::core::command::Command;
 /// `GET /datastore/credentials`
 pub(super) async fn get(State(api): State<Api>) -> Result<Response, ApiError> {
     let credentials = api.ask(|reply| Command::Credentials { reply }).await?;
-    let mut response = document(&credentials);
+    Ok(unstored(document(&credentials)))
+}
+
+/// `GET /server/token`
+pub(super) async fn token(State(api): State<Api>) -> Result<Response, ApiError> {
+    let token = api.ask(|reply| Command::Token { reply }).await?;
+    Ok(unstored(success(PLAIN, token.reveal().to_owned())))
+}
+
+fn unstored(mut response: Response) -> Response {
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, no_store);
-    Ok(response)
+    response
 }
 
 /// `PUT /datastore/credentials`

@@ -27,6 +27,10 @@ impl From<Refusal> for ApiError {
             }
             Refusal::NothingToRestart => not_acceptable("All counts are 0, so there is nothing to restart."),
             Refusal::BadResource(problem) => unprocessable(problem),
+            Refusal::SeveralMembers => unprocessable(
+                "The kvstore has several members, which replace each other: none of them has to be moved."
+                    .to_owned(),
+            ),
             Refusal::MasterUnavailable => {
                 not_acceptable("The request to the master about the framework's id failed. Try again later.")
             }

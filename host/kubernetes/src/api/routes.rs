@@ -17,7 +17,7 @@ use super::{
 };
 
 /// All calls.
-pub(super) static CALLS: [Call; 30] = [
+pub(super) static CALLS: [Call; 32] = [
     Call::read("/versions", "The prefix of the API's paths", Body::Text("text/plain"))
         .with(|filter| on(filter, framework::versions))
         .at(PathPrefix::Unversioned)
@@ -128,6 +128,14 @@ pub(super) static CALLS: [Call; 30] = [
     )
     .with(|filter| on(filter, change::restart)),
     Call::write(
+        "/datastore/move",
+        "Gives up the data of the only datastore on its agent, so that it starts on any agent without them",
+        Body::Empty,
+        &[409, 422, 502, 503],
+    )
+    .with(|filter| on(filter, change::move_datastore))
+    .at(PathPrefix::Neutral),
+    Call::write(
         "/{kind}/{resource}/{amount}",
         "Changes a resource of the tasks, or its limit; running tasks are replaced one by one",
         Body::Text("application/json"),
@@ -196,6 +204,15 @@ pub(super) static CALLS: [Call; 30] = [
     )
     .methods(&[Method::GET])
     .with(|filter| on(filter, credentials::get))
+    .at(PathPrefix::Neutral),
+    Call::write(
+        "/server/token",
+        "The token with which servers and agents join; the data in the datastore are encrypted with it",
+        Body::Text("text/plain"),
+        LEADER_ERRORS,
+    )
+    .methods(&[Method::GET])
+    .with(|filter| on(filter, credentials::token))
     .at(PathPrefix::Neutral),
     Call::write(
         "/datastore/credentials",

@@ -25,9 +25,11 @@ pub(crate) mod script;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use transom_common::Secret;
 
 use crate::config::Engine;
 use crate::kvstore::KvstoreRecord;
+use crate::secrets::reveal_optional;
 
 /// The stored state of backups and restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +81,9 @@ pub(crate) struct Operation {
     /// back since.
     #[serde(default)]
     pub(crate) set_aside_by: Option<String>,
+    /// The token that belongs to the backup's data. After a restore servers start with it.
+    #[serde(default, serialize_with = "reveal_optional")]
+    pub(crate) orch_token: Option<Secret>,
 }
 
 /// What an operation does.
@@ -164,6 +169,14 @@ pub(crate) struct Manifest {
     /// Bytes of the data.
     pub(crate) size: u64,
     pub(crate) sha256: String,
+    /// The token of the cluster, without which no server can read the data. Backups of former daemons
+    /// do not have it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "reveal_optional"
+    )]
+    pub(crate) token: Option<Secret>,
 }
 
 impl Operation {
@@ -195,6 +208,7 @@ impl Operation {
             problem: None,
             member: None,
             former: None,
+            orch_token: None,
             set_aside_by: None,
         }
     }

@@ -79,6 +79,7 @@ impl Reception {
             created: Timestamp::now(),
             size,
             sha256,
+            token: self.operation.orch_token.clone(),
         };
         let (directory, keep) = (self.directory.clone(), self.config.backup.keep);
         blocking(move || {

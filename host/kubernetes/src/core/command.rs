@@ -1,5 +1,6 @@
 //! The requests to the core, and why it rejects them.
 
+use transom_common::Secret;
 use transom_framework::ActorError;
 
 use crate::backup::Manifest;
@@ -23,8 +24,10 @@ pub(crate) enum Refusal {
     AlreadyStarted,
     /// All counts are 0, so there is nothing to restart.
     NothingToRestart,
-    /// A resource must be positive, and a limit at least the resource.
+    /// A resource must be positive and possible, and a limit at least the resource.
     BadResource(String),
+    /// The kvstore has several members, which replace each other.
+    SeveralMembers,
     /// The master did not answer whether it knows the framework's id.
     MasterUnavailable,
     /// The datastore is outside of the framework, which has no tasks for it.
@@ -111,12 +114,16 @@ pub(crate) enum Command {
         amount: u32,
         reply: Reply<()>,
     },
+    /// Gives up the data of the datastore on its host, so that it starts on any agent.
+    MoveDatastore { reply: Reply<()> },
     /// Begins a backup of the datastore. Replies with its name.
     BackUp { reply: Reply<String> },
     /// Begins the restore of a backup whose data was verified.
     Restore { manifest: Manifest, reply: Reply<()> },
     /// Replies with what a client of the datastore needs.
     Credentials { reply: Reply<Credentials> },
+    /// Replies with the token with which servers and agents join.
+    Token { reply: Reply<Secret> },
     /// Uses the configured password, because the SQL server has it now.
     AdoptPassword { reply: Reply<()> },
     /// Drops the framework's id if the master no longer knows it, and subscribes as a new framework.

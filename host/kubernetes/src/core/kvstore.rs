@@ -10,9 +10,11 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use transom_cluster::TaskId;
 use transom_common::{HostPort, error_chain};
+use transom_framework::ActorError;
 use transom_replicas::Condition;
 
 use super::Core;
+use super::command::Refusal;
 use super::job_result::JobResult;
 use super::members::Member;
 use super::reconcile::{DRAIN_RETRY_DELAY, OBSERVE_INTERVAL};
@@ -144,18 +146,16 @@ impl Core {
             && (self.wanted.clustered || !containers.enabled)
     }
 
-    /// Stores which members vote, before the plan relies on it.
+    /// Stores which members vote and which hosts have their data, before the plan relies on it. A
+    /// datastore without an etcd cluster is recorded as its only voter.
     pub(super) async fn record_voters(&mut self) {
-        if self.config.datastore.engine != Engine::Kvstore {
-            return;
-        }
         let record = self.present_voters();
         if self.kvstore.has_unstored_changes || record != self.kvstore.record {
             if let Err(error) = self.repository.put_kvstore(&record).await {
                 tracing::warn!(
                     framework = self.config.name,
                     error = error_chain(&error),
-                    "storing the members of the kvstore failed; retrying"
+                    "storing the members of the datastore and their hosts failed; retrying"
                 );
                 return;
             }
@@ -163,7 +163,7 @@ impl Core {
             tracing::info!(
                 framework = self.config.name,
                 ?voters,
-                "the members of the kvstore have changed"
+                "the members of the datastore, or their hosts, have changed"
             );
             self.kvstore.record = record;
             self.kvstore.has_unstored_changes = false;
@@ -333,15 +333,76 @@ impl Core {
         }
     }
 
+    /// Whether the datastore's data exist only on the host where it ran.
+    fn has_local_data(&self) -> bool {
+        let containers = &self.config.containers;
+        !containers.enabled || containers.volume_driver == LOCAL_DRIVER
+    }
+
+    /// The host that has the data of a datastore without an etcd cluster. It starts only there, because
+    /// anywhere else it would start empty.
+    pub(super) fn data_host(&self) -> Option<&str> {
+        let voters = &self.kvstore.record.voters;
+        let alone = voters
+            .get(&0)
+            .filter(|_| !self.is_clustered() && self.has_local_data());
+        alone.map(|voter| voter.host.as_str())
+    }
+
+    /// The reason why such a datastore does not run, with its host and the ways out.
+    pub(super) fn explain_data_host(&self) -> Option<String> {
+        let (host, members) = (self.data_host()?, self.members.of(Kind::Datastore).values());
+        let mut away = members.filter(|member| member.replica.condition != Condition::Running);
+        away.next()?;
+        let constraint = self.config.kinds.datastore.constraint.as_deref();
+        let other = constraint.filter(|constraint| !constraint.eq_ignore_ascii_case(host));
+        let ignored = other.map(|other| format!("; the constraint {other} is ignored"));
+        Some(format!(
+            "the datastore has its data on agent {host} and runs only there{}. Start that agent if it is down, or \
+             free resources on it. If its data are lost, `transom fw move {} --without-data` starts the datastore on another agent \
+             without them; then restore a backup",
+            ignored.unwrap_or_default(),
+            self.config.name
+        ))
+    }
+
+    /// Gives up the data of a datastore without an etcd cluster, so that it starts on any agent.
+    pub(super) async fn move_datastore(&mut self) -> Result<(), Refusal> {
+        if *self.wanted.counts.of(Kind::Datastore) == 0 && self.config.datastore.endpoint.is_some() {
+            return Err(Refusal::DatastoreOutside);
+        }
+        if self.is_clustered() {
+            return Err(Refusal::SeveralMembers);
+        }
+        self.check_may_scale(Kind::Datastore)?;
+        let stored = self.replace_voters(self.kvstore.record.reduced(None)).await;
+        stored.map_err(ActorError::from)?;
+        // The next term uses the configured settings.
+        let record = self.datastore.using(None);
+        let stored = self.repository.put_datastore(&record).await;
+        stored.map_err(ActorError::from)?;
+        self.datastore = record;
+        tracing::warn!(
+            framework = self.config.name,
+            "moving the datastore; its former data are given up"
+        );
+        let numbers: Vec<u32> = self.members.of(Kind::Datastore).keys().copied().collect();
+        for number in numbers {
+            let effects = self.members.remove(Kind::Datastore, number, Timestamp::now());
+            self.apply_effects(effects);
+        }
+        self.publish_view();
+        Ok(())
+    }
+
     fn member_start(&self, number: u32, start: Start) -> MemberStart {
-        let (record, containers) = (&self.kvstore.record, &self.config.containers);
+        let record = &self.kvstore.record;
         let others = record.voters.iter().filter(|(other, _)| **other != number);
         let others = others
             .map(|(other, voter)| client_address(&self.config, *other, &voter.host, &voter.ports))
             .collect();
-        let has_local_data = !containers.enabled || containers.volume_driver == LOCAL_DRIVER;
         let voter = record.voters.get(&number);
-        let home = voter.filter(|_| start == Start::Return && has_local_data);
+        let home = voter.filter(|_| start == Start::Return && self.has_local_data());
         MemberStart {
             start,
             others,

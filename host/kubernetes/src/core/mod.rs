@@ -14,6 +14,7 @@ mod kvstore;
 mod members;
 pub(crate) mod persist;
 mod publish;
+mod readiness;
 mod reconcile;
 mod requests;
 pub(crate) mod term;
@@ -91,6 +92,8 @@ struct Core {
     wanted: Wanted,
     datastore: DatastoreRecord,
     secrets: Arc<Secrets>,
+    /// Why settings of the configuration are ignored.
+    ignored: Vec<String>,
     client_config: Option<ReadClientConfig>,
     /// The hand-over of clients to another server that is under way.
     hand_over: Option<HandOver>,
@@ -176,6 +179,9 @@ pub(crate) fn start(
     let directory = directory.map(|dir| Directory::new(dir, &config.name));
     let (job_results, mut finished_jobs) = mpsc::channel(JOB_RESULT_QUEUE_CAPACITY);
     stored.datastore.warn(&config);
+    for reason in &stored.ignored {
+        tracing::error!(framework = config.name, "{reason}");
+    }
     let mut core = Core {
         members: Members::new(config.orchestrator.node_timeout),
         service,
@@ -188,6 +194,7 @@ pub(crate) fn start(
         wanted: stored.wanted,
         secrets: Arc::new(secrets),
         datastore: stored.datastore,
+        ignored: stored.ignored,
         client_config: stored.client_config.map(ReadClientConfig::new),
         hand_over: None,
         orphans: BTreeSet::new(),

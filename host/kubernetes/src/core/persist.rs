@@ -25,7 +25,7 @@ use crate::backup;
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::{Kind, PerKind};
 use crate::kvstore::KvstoreRecord;
-use crate::secrets::{self, DatastoreRecord};
+use crate::secrets::{self, DatastoreRecord, InUse};
 use crate::{Error, Result};
 
 /// The key of the wanted state.
@@ -64,6 +64,10 @@ pub(crate) struct Wanted {
     /// Counts the requested restarts of each kind.
     #[serde(default)]
     pub(crate) generations: PerKind<u64>,
+    /// Whether a task of each kind was ever ready. A change does not wait for kinds that never were.
+    /// Records of daemons without this field are from clusters that ran.
+    #[serde(default = "all_ready")]
+    pub(crate) ready_once: PerKind<bool>,
     /// Whether several members of a kvstore were ever wanted. From then on each member, even a single
     /// one, has a port for other members.
     #[serde(default)]
@@ -71,6 +75,10 @@ pub(crate) struct Wanted {
     /// The last change of the count of agents by the autoscaler.
     #[serde(default)]
     pub(crate) autoscaled: Option<Autoscaled>,
+}
+
+pub(crate) fn all_ready() -> PerKind<bool> {
+    PerKind::from_fn(|_| true)
 }
 
 /// Resources that replace the configured ones.
@@ -179,7 +187,11 @@ pub(crate) struct Repository(TypedStore);
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) wanted: Wanted,
+    /// The random token.
     pub(crate) token: Secret,
+    pub(crate) in_use: InUse,
+    /// Why settings of the configuration are ignored.
+    pub(crate) ignored: Vec<String>,
     pub(crate) datastore: DatastoreRecord,
     pub(crate) client_config: Option<StoredClientConfig>,
     pub(crate) kvstore: KvstoreRecord,
@@ -205,7 +217,13 @@ impl Repository {
         let new_token = token.is_none().then(secrets::random);
         let datastore = self.0.get::<DatastoreRecord>(DATASTORE).await.map_err(failed)?;
         let stored_datastore = datastore.map(|record| record.value);
-        let datastore = DatastoreRecord::complete(stored_datastore.clone(), config, stored.is_some())?;
+        let mut datastore = DatastoreRecord::complete(stored_datastore.clone(), config, stored.is_some())?;
+        let client_config = self.0.get(CLIENT_CONFIG).await.map_err(failed)?;
+        let client_config: Option<StoredClientConfig> = client_config.map(|record| record.value);
+        // Until a server has written its client configuration, there are no data worth keeping.
+        let kept = datastore.in_use.take().filter(|_| client_config.is_some());
+        let in_use = kept.unwrap_or_else(|| InUse::of(config));
+        datastore.in_use = Some(in_use.clone());
         let mut changes = Changes::default();
         let encoded = (|| {
             if stored.as_ref() != Some(&wanted) {
@@ -224,13 +242,14 @@ impl Repository {
             let written = self.0.commit(changes).await;
             written.map_err(|error| Error::of_store("storing the wanted counts", error))?;
         }
-        let client_config = self.0.get(CLIENT_CONFIG).await.map_err(failed)?;
-        let client_config = client_config.map(|record| record.value);
         let kvstore = self.0.get::<KvstoreRecord>(KVSTORE).await.map_err(failed)?;
         let backup = self.0.get::<backup::State>(BACKUP).await.map_err(failed)?;
+        let token = token.or(new_token).unwrap_or_default().into();
         Ok(Stored {
             wanted,
-            token: token.or(new_token).unwrap_or_default().into(),
+            ignored: in_use.ignored(config, &token),
+            in_use,
+            token,
             datastore,
             client_config,
             kvstore: kvstore.map(|record| record.value).unwrap_or_default(),

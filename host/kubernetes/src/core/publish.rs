@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::Core;
 use super::members::{Member, ScriptState};
 use crate::kind::{Kind, PerKind};
@@ -94,6 +96,10 @@ impl Core {
                         .to_owned(),
             });
         }
+        let kind = Kind::Datastore;
+        let ignored = self.ignored.iter().cloned();
+        waiting.extend(ignored.map(|reason| Waiting { kind, reason }));
+        waiting.extend(self.explain_data_host().map(|reason| Waiting { kind, reason }));
         if let Some(operation) = &self.backup.state.operation {
             let problem = operation.problem.as_ref();
             let problem = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
@@ -104,6 +110,16 @@ impl Core {
         }
         waiting.extend(self.pending());
         let runs = self.running_server().is_some();
+        let fails = self.members.backoff(Kind::Server, Timestamp::now()).is_some();
+        if self.client_config.is_none() && (runs || fails) {
+            waiting.push(Waiting {
+                kind: Kind::Server,
+                reason: "no server has answered yet. If its log has `bootstrap data already found and encrypted with \
+                         different token`, the datastore is of a former cluster: set `orch_token` (ORCH_TOKEN) to the \
+                         token of that cluster, which its backups contain"
+                    .to_owned(),
+            });
+        }
         if let (true, None, Some(problem)) =
             (runs, &self.orchestrator.observation, &self.orchestrator.problem)
         {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 use transom_cluster::TaskId;
+use transom_common::HostPort;
 use transom_common::trace::TraceContext;
-use transom_common::{HostPort, error_chain};
 use transom_replicas::Condition;
 use transom_scheduler::TaskRequest;
 
@@ -84,6 +84,7 @@ impl Core {
             }
         }
         self.uncordon().await;
+        self.record_ready_kinds().await;
         self.retry_scripts();
         self.refresh_members();
         self.read_client_config();
@@ -182,32 +183,8 @@ impl Core {
             silent_since: self.orchestrator.silent_since,
             backoff: PerKind::from_fn(|kind| self.members.backoff(kind, now)),
             kvstore: self.planned_kvstore(),
+            never_ready: PerKind::from_fn(|kind| !self.wanted.ready_once.of(kind)),
             hand_over_since: self.hand_over.as_ref().map(|known| known.since),
-        }
-    }
-
-    /// Records since when nodes are missing or not ready, and since when the API is silent.
-    fn record_unready_times(&mut self, now: Timestamp) {
-        let Some(observation) = self.orchestrator.observation.clone() else {
-            self.orchestrator.silent_since.get_or_insert(now);
-            return;
-        };
-        self.orchestrator.silent_since = None;
-        for kind in [Kind::Server, Kind::Agent] {
-            let numbers: Vec<u32> = self.members.of(kind).keys().copied().collect();
-            for number in numbers {
-                let Some(member) = self.members.get_mut(kind, number) else {
-                    continue;
-                };
-                let runs = member.replica.condition == Condition::Running;
-                let mut nodes = observation.nodes.iter();
-                let ready = nodes.any(|node| node.ready && node.belongs_to_task(member.task.as_str()));
-                if ready || !runs {
-                    member.unready_since = None;
-                } else if member.unready_since.is_none() {
-                    member.unready_since = Some(now);
-                }
-            }
         }
     }
 
@@ -324,6 +301,7 @@ impl Core {
     pub(super) fn submit(&mut self, metadata: Metadata, task: &TaskId, script: Option<Script>) {
         let Metadata { kind, number, .. } = metadata;
         let endpoints = self.endpoints();
+        let data_host = self.pinned_host().or_else(|| self.data_host().map(str::to_owned));
         let Some(member) = self.members.get_mut(kind, number) else {
             return;
         };
@@ -333,7 +311,7 @@ impl Core {
         let start = member.start.clone();
         let mut settings = self.wanted.adjusted.of(kind).apply_to(self.config.kinds.of(kind));
         if kind == Kind::Datastore
-            && let Some(host) = self.pinned_host()
+            && let Some(host) = data_host
         {
             settings.constraint = Some(host);
         }
@@ -492,14 +470,7 @@ impl Core {
             uncordoning: false,
             ..self.wanted.clone()
         };
-        match self.repository.put_wanted(&wanted).await {
-            Ok(()) => self.wanted = wanted,
-            Err(error) => tracing::warn!(
-                framework = self.config.name,
-                error = error_chain(&error),
-                "storing that the nodes are uncordoned failed; retrying"
-            ),
-        }
+        self.put_wanted(wanted, "that the nodes are uncordoned").await;
     }
 
     /// Reads the client configuration of the server that clients are to use, if that server has

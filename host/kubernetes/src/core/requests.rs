@@ -13,6 +13,9 @@ use crate::config::Engine;
 use crate::kind::{Kind, PerKind};
 use crate::secrets::Secrets;
 
+/// The largest resource that a request may set: more CPUs, or more MB, than any agent has.
+const MAX_AMOUNT: u32 = 100_000_000;
+
 impl Core {
     pub(super) async fn handle_command(&mut self, command: Command) {
         // Sending a reply fails if the client no longer waits, which is no error.
@@ -41,6 +44,9 @@ impl Core {
             } => {
                 let _ = reply.send(self.adjust(kind, resource, limit, amount).await);
             }
+            Command::MoveDatastore { reply } => {
+                let _ = reply.send(self.move_datastore().await);
+            }
             Command::BackUp { reply } => {
                 let _ = reply.send(self.back_up().await);
             }
@@ -49,6 +55,9 @@ impl Core {
             }
             Command::Credentials { reply } => {
                 let _ = reply.send(Ok(self.secrets.credentials(&self.config)));
+            }
+            Command::Token { reply } => {
+                let _ = reply.send(Ok(self.secrets.token.clone()));
             }
             Command::AdoptPassword { reply } => {
                 let _ = reply.send(self.adopt_password().await);
@@ -167,6 +176,11 @@ impl Core {
     ) -> Result<(), Refusal> {
         if amount == 0 {
             return Err(Refusal::BadResource("expected a number above 0".to_owned()));
+        }
+        if amount > MAX_AMOUNT {
+            return Err(Refusal::BadResource(format!(
+                "no agent has that much: expected a number up to {MAX_AMOUNT}"
+            )));
         }
         let mut wanted = self.wanted.clone();
         let adjusted = wanted.adjusted.of_mut(kind);

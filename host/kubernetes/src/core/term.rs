@@ -62,10 +62,12 @@ impl TermDependencies {
         // All tasks of this term end with this token.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
-        let token_of_nodes = self.config.orchestrator.token.clone();
-        let token_of_nodes = token_of_nodes.unwrap_or_else(|| stored.token.clone());
-        let secrets = Secrets::new(token_of_nodes, &stored.datastore, &self.config, Timestamp::now())?;
         let mut service = self.clone();
+        let config = Arc::new(stored.in_use.apply_to(&self.config));
+        let token_of_nodes = config.orchestrator.token.clone();
+        let token_of_nodes = token_of_nodes.unwrap_or_else(|| stored.token.clone());
+        let secrets = Secrets::new(token_of_nodes, &stored.datastore, &config, Timestamp::now())?;
+        service.config = config;
         if let Some(tls) = &secrets.tls {
             service.kvstore = self.kvstore.with_tls(tls)?;
         }

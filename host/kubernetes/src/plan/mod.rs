@@ -23,6 +23,7 @@ use crate::kind::{Kind, PerKind};
 mod datastore;
 mod kvstore;
 mod nodes;
+mod readiness;
 mod servers;
 
 pub(crate) use kvstore::{Absent, Kvstore, Start};
@@ -49,6 +50,8 @@ pub(crate) struct Observed {
     pub(crate) backoff: PerKind<Option<Timestamp>>,
     /// The datastore's etcd cluster, if it may have several members.
     pub(crate) kvstore: Option<Kvstore>,
+    /// Whether no task of a kind was ever ready.
+    pub(crate) never_ready: PerKind<bool>,
     /// Since when the client configuration of another server is being read.
     pub(crate) hand_over_since: Option<Timestamp>,
 }
@@ -165,6 +168,8 @@ pub(crate) struct Plan {
     pub(crate) recheck_at: Option<Timestamp>,
     /// Whether everything wanted runs and is ready.
     pub(crate) settled: bool,
+    /// Whether each kind has a task that is ready.
+    pub(crate) ready: PerKind<bool>,
 }
 
 /// Computes the next steps.
@@ -182,7 +187,11 @@ pub(crate) fn next_steps(goal: &Goal, observed: &Observed, policy: &Policy, now:
     planner.launch();
     planner.remove_nodes();
     planner.cordon();
-    planner.plan.settled = planner.is_settled();
+    planner.plan.settled = Kind::ALL.into_iter().all(|kind| planner.is_complete(kind));
+    planner.plan.ready = PerKind::from_fn(|kind| {
+        let mut members = planner.members(kind).iter();
+        members.any(|member| planner.is_ready(kind, member))
+    });
     planner.replace();
     planner.cancel_drains();
     planner.plan
@@ -326,6 +335,11 @@ impl<'a> Planner<'a> {
                 self.wait(kind, reason);
                 continue;
             }
+            // Its successor has the same volume, and another number would mean another, empty one.
+            if kind == Kind::Datastore && members.iter().any(|member| member.leaving) {
+                self.wait(kind, "the datastore starts again when its former task has ended");
+                continue;
+            }
             if self.is_delayed(kind) {
                 continue;
             }
@@ -384,73 +398,6 @@ impl<'a> Planner<'a> {
         self.observed.nodes.is_some() && self.members(Kind::Server).iter().any(runs)
     }
 
-    /// Whether as many tasks as wanted run, and every node is ready.
-    fn is_settled(&self) -> bool {
-        let complete = |kind: Kind| {
-            let members = self.members(kind);
-            members.len() == self.wanted(kind) && members.iter().all(|member| self.is_ready(kind, member))
-        };
-        Kind::ALL.into_iter().all(complete)
-    }
-
-    /// The first task that is not ready.
-    fn unready(&self) -> Option<(Kind, u32)> {
-        Kind::ALL.into_iter().find_map(|kind| {
-            let mut members = self.members(kind).iter();
-            let unready = members.find(|member| !self.is_ready(kind, member))?;
-            Some((kind, unready.number))
-        })
-    }
-
-    fn is_ready(&self, kind: Kind, member: &Member) -> bool {
-        match kind {
-            Kind::Datastore => member.is_healthy() && (member.voter || self.observed.kvstore.is_none()),
-            Kind::Server | Kind::Agent => {
-                let ready = self.node_of(&member.task).is_some_and(|node| node.ready);
-                member.condition == Condition::Running && ready
-            }
-        }
-    }
-
-    /// Whether a task is broken: it does not run, or it has been without a ready node for longer than
-    /// the grace period. A datastore without an etcd cluster is broken as soon as it is unhealthy.
-    fn is_broken(&self, kind: Kind, member: &Member) -> bool {
-        if member.condition != Condition::Running {
-            return true;
-        }
-        match kind {
-            Kind::Datastore if self.observed.kvstore.is_none() => !member.is_healthy(),
-            _ => self
-                .away_since(kind, member)
-                .is_some_and(|since| time_after(since, self.policy.grace) <= self.now),
-        }
-    }
-
-    /// Since when the node of a running task is missing or not ready, or a server's API is silent.
-    /// For a pending member of a kvstore: since when it waits for its host.
-    fn away_since(&self, kind: Kind, member: &Member) -> Option<Timestamp> {
-        if member.condition != Condition::Running {
-            return self
-                .waiting_for_host_since(member)
-                .filter(|_| kind == Kind::Datastore);
-        }
-        let since = match kind {
-            // Set only for members of a clustered kvstore, while they are not healthy.
-            Kind::Datastore => member.unready_since,
-            // No server answers while the datastore is away.
-            Kind::Server => {
-                let since = member.unready_since.or(self.observed.silent_since);
-                since.map(|since| {
-                    self.datastore_since()
-                        .map_or(since, |returned| since.max(returned))
-                })
-            }
-            // While the API is silent, the state of the agents is unknown.
-            Kind::Agent => member.unready_since.filter(|_| self.observed.nodes.is_some()),
-        };
-        since.map(|since| since.max(member.since))
-    }
-
     /// Replaces one task: one whose node stays away, or one whose configuration is not the wanted one.
     fn replace(&mut self) {
         if self.goal.paused {
@@ -498,7 +445,7 @@ impl<'a> Planner<'a> {
         if let Some(member) = broken {
             return self.remove(kind, &member, RemovalReason::Changed);
         }
-        if !self.plan.settled {
+        if Kind::ALL.into_iter().any(|kind| self.is_waited_for(kind)) {
             let reason = "a changed configuration waits until every task runs and every node is ready";
             let unready = self
                 .unready()

@@ -527,3 +527,28 @@ fn a_changed_task_that_waits_for_an_offer_is_replaced_immediately() {
     let expected = [remove(Kind::Agent, 1, RemovalReason::Changed)];
     assert_eq!(steps(&goal(1, 1, 2), &seen), expected);
 }
+
+#[test]
+fn a_change_does_not_wait_for_kinds_that_were_never_ready() {
+    let mut seen = observed(
+        vec![member(0)],
+        vec![Member {
+            old: true,
+            ..member(0)
+        }],
+        vec![member(0)],
+    );
+    seen.nodes
+        .as_mut()
+        .unwrap()
+        .retain(|node| !node.name.contains("agent"));
+    let steps = |seen: &Observed| next_steps(&goal(1, 1, 1), seen, &POLICY, at(100)).steps;
+    assert_eq!(steps(&seen), [], "a node that was ready is waited for");
+    seen.never_ready.agent = true;
+    let end = Step::Remove {
+        kind: Kind::Server,
+        number: 0,
+        reason: RemovalReason::Changed,
+    };
+    assert_eq!(steps(&seen), [end]);
+}

@@ -6,6 +6,7 @@
 //! change that was made there.
 
 mod authority;
+mod in_use;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
@@ -15,6 +16,7 @@ use crate::config::{Config, Engine};
 use crate::{Error, Result};
 
 pub(crate) use authority::{Authority, Signed};
+pub(crate) use in_use::InUse;
 
 /// The password of a SQL datastore that daemons without this record used by default, and that m3s uses.
 pub(crate) const FORMER_PASSWORD: &str = "password";
@@ -113,6 +115,9 @@ pub(crate) struct DatastoreRecord {
     /// from daemons that started SQL servers without TLS.
     #[serde(default = "plaintext")]
     sql: Option<Security>,
+    /// `None`: the record is from a daemon that did not keep them, or the datastore was moved.
+    #[serde(default)]
+    pub(crate) in_use: Option<InUse>,
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "serde asks for the type of the field")]
@@ -176,6 +181,7 @@ impl DatastoreRecord {
             password: password.unwrap_or_else(default),
             kvstore: None,
             sql: None,
+            in_use: None,
         }
     }
 
@@ -199,6 +205,14 @@ impl DatastoreRecord {
             password: password?,
             ..self.clone()
         })
+    }
+
+    /// The record with these settings in use.
+    pub(crate) fn using(&self, in_use: Option<InUse>) -> Self {
+        Self {
+            in_use,
+            ..self.clone()
+        }
     }
 
     /// Logs what an operator should change.
@@ -258,7 +272,10 @@ pub(crate) fn random() -> String {
 }
 
 #[expect(clippy::ref_option, reason = "serde asks for a reference")]
-fn reveal_optional<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn reveal_optional<S: Serializer>(
+    secret: &Option<Secret>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     secret.as_ref().map(Secret::reveal).serialize(serializer)
 }
 

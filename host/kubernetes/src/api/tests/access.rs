@@ -152,6 +152,14 @@ async fn credentials_of_the_datastore_need_full_credentials() {
     );
     let answer = site.ask_with(Method::PUT, path, &headers).await;
     assert_eq!((answer.status.as_u16(), site.received_commands().len()), (200, 2));
+    let path = "/api/fw/v0/server/token";
+    site.ask(Method::GET, path).await.is_error(path, 401);
+    let read_only = [("authorization", reader.as_str())];
+    let answer = site.ask_with(Method::GET, path, &read_only).await;
+    answer.is_error(path, 403);
+    let answer = site.ask_with(Method::GET, path, &headers).await;
+    assert_eq!(answer.text, crate::testing::secrets().token.reveal());
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
     // The alias is upstream's API, which has no such call.
     let alias = "/api/m3s/v0/datastore/credentials";
     site.ask(Method::GET, alias).await.is_error(alias, 404);

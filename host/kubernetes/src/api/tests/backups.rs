@@ -30,6 +30,7 @@ fn site(folder: &Path) -> (Site, Directory) {
         created: Timestamp::from_second(0).unwrap(),
         size: 4,
         sha256: format!("{:x}", Sha256::digest("data")),
+        token: None,
     };
     directory.finish(&manifest).unwrap();
     let site = Site::with_backups(directory.clone());

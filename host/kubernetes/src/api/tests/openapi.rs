@@ -32,7 +32,7 @@ async fn document_describes_exactly_the_served_calls() {
     let ask = async |method: &Method, path: &str| site.ask_with(method.clone(), path, &headers).await;
     let described = ask(&Method::GET, "/api/fw/v0/openapi.json").await.json();
     let paths = described["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 2 * 19 + 8);
+    assert_eq!(paths.len(), 2 * 19 + 10);
     let (mut ids, mut compared) = (std::collections::BTreeSet::new(), 0);
     for (path, item) in paths {
         let asked = path

@@ -219,9 +219,17 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
                 ));
                 "credentials".to_owned()
             }
+            Command::Token { reply: token } => {
+                let _ = token.send(refusal.map_or(Ok(crate::testing::secrets().token.clone()), Err));
+                "token".to_owned()
+            }
             Command::AdoptPassword { reply: to } => {
                 reply(to);
                 "adopt".to_owned()
+            }
+            Command::MoveDatastore { reply: to } => {
+                reply(to);
+                "move".to_owned()
             }
             Command::ForgetFramework { reply: to } => {
                 reply(to);

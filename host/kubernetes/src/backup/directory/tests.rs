@@ -16,6 +16,7 @@ fn manifest(name: &str, second: i64, data: &[u8]) -> Manifest {
         created: Timestamp::from_second(second).unwrap(),
         size: data.len() as u64,
         sha256: format!("{:x}", Sha256::digest(data)),
+        token: None,
     }
 }
 

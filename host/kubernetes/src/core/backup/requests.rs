@@ -26,12 +26,11 @@ impl Core {
             self.config.name,
             now.strftime("%Y%m%dT%H%M%SZ")
         );
-        let operation = Operation::new(
-            OperationKind::Backup,
-            name.clone(),
-            now,
-            self.config.backup.timeout,
-        );
+        let timeout = self.config.backup.timeout;
+        let operation = Operation {
+            orch_token: Some(self.secrets.token.clone()),
+            ..Operation::new(OperationKind::Backup, name.clone(), now, timeout)
+        };
         self.begin(operation).await?;
         Ok(name)
     }
@@ -55,6 +54,7 @@ impl Core {
         let new = Operation::new(OperationKind::Restore, manifest.name, Timestamp::now(), timeout);
         let mut operation = Operation {
             sha256: Some(manifest.sha256),
+            orch_token: manifest.token,
             host,
             member: running.map(|(number, _)| *number),
             ..new

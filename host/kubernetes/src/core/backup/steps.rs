@@ -1,8 +1,10 @@
 //! Carries out the steps that [`phase::next`] returns. Each step is stored before it begins.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use transom_cluster::TaskId;
-use transom_common::error_chain;
+use transom_common::{Secret, error_chain};
 use transom_replicas::Condition;
 
 use super::one_off::OneOff;
@@ -11,6 +13,7 @@ use crate::backup::{Operation, OperationKind, Outcome, Phase, State, Success};
 use crate::core::Core;
 use crate::kind::Kind;
 use crate::kvstore::KvstoreRecord;
+use crate::secrets::{InUse, Secrets};
 
 /// The maximum number of consecutive steps in one call of `advance`.
 const MAX_STEPS: usize = 8;
@@ -135,6 +138,9 @@ impl Core {
             phase = phase.as_str(),
             "backup or restore entered a new phase"
         );
+        if phase == Phase::Resume && entered.problem.is_none() {
+            self.adopt_token(entered.orch_token.clone()).await?;
+        }
         self.store_operation(entered).await?;
         self.reduce_kvstore().await?;
         if !keeps_task {
@@ -186,6 +192,29 @@ impl Core {
         self.replace_voters(reduced).await
     }
 
+    /// Uses the token of the restored data. Tasks with the former one are replaced.
+    async fn adopt_token(&mut self, token: Option<Secret>) -> transom_store::typed::Result<()> {
+        let Some(token) = token.filter(|token| *token != self.secrets.token) else {
+            return Ok(());
+        };
+        let mut config = (*self.config).clone();
+        config.orchestrator.token = Some(token.clone());
+        let record = self.datastore.using(Some(InUse::of(&config)));
+        self.repository.put_datastore(&record).await?;
+        self.datastore = record;
+        self.secrets = Arc::new(Secrets {
+            token,
+            ..(*self.secrets).clone()
+        });
+        self.config = Arc::new(config);
+        self.service.config = Arc::clone(&self.config);
+        tracing::info!(
+            framework = self.config.name,
+            "the token of the restored backup is in use"
+        );
+        Ok(())
+    }
+
     fn is_launched(&self, task: &TaskId) -> bool {
         self.members
             .of(Kind::Datastore)
@@ -193,7 +222,10 @@ impl Core {
             .any(|member| member.task == *task)
     }
 
-    async fn replace_voters(&mut self, record: KvstoreRecord) -> transom_store::typed::Result<()> {
+    pub(in crate::core) async fn replace_voters(
+        &mut self,
+        record: KvstoreRecord,
+    ) -> transom_store::typed::Result<()> {
         self.repository.put_kvstore(&record).await?;
         self.kvstore.replace(record);
         Ok(())

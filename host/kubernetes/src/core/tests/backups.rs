@@ -159,6 +159,33 @@ async fn backup_is_read_from_the_sandbox_of_its_task() {
     let found = manifest(folder.path(), &name);
     directory.verify(&found).unwrap();
     assert_eq!(found.size, DATA.len() as u64);
+    let token = site.ask(|reply| Command::Token { reply }).await.unwrap();
+    assert_eq!(found.token.as_ref(), Some(&token));
+    // The store of another daemon has another token until it restores the backup.
+    let other_folder = tempfile::tempdir().unwrap();
+    let other = start(other_folder.path(), Engine::Sql, |_| {}).await;
+    let present = async || other.ask(|reply| Command::Token { reply }).await.unwrap();
+    assert_ne!(present().await, token);
+    let manifest = found.clone();
+    std::fs::copy(
+        directory.data_path(&name),
+        Directory::new(other_folder.path(), "m3s").data_path(&name),
+    )
+    .unwrap();
+    let agents = other.tasks(Kind::Agent);
+    other
+        .ask(|reply| Command::Restore { manifest, reply })
+        .await
+        .unwrap();
+    wait_for_phase(&other, Some(Phase::Load)).await;
+    finish(&other, "done").await;
+    wait_for_phase(&other, None).await;
+    assert_eq!(present().await, token);
+    other
+        .wait_until("agents with the token", |view| {
+            view.ready && view.tasks.agent.iter().all(|task| !agents.contains(&task.id))
+        })
+        .await;
     let state = site.views.get().backup.clone();
     assert_eq!(state.last_success.unwrap().size, found.size);
     assert_eq!(state.last_backup.unwrap().problem, None);

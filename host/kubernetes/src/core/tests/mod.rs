@@ -20,7 +20,7 @@ use std::time::Duration;
 use transom_cluster::v1::TaskState;
 use transom_testkit::wait_for;
 
-use super::command::{Command, Refusal, Scope};
+use super::command::{Command, Refusal, Resource, Scope};
 use crate::kind::{Kind, PerKind};
 use site::{CLIENT_CONFIG, Site};
 
@@ -473,4 +473,22 @@ async fn an_agent_without_a_node_is_replaced_despite_short_outages_of_the_api() 
         !site.tasks(Kind::Agent).contains(&away)
     })
     .await;
+}
+
+#[tokio::test]
+async fn impossible_resources_are_rejected() {
+    let site = Site::start(|_| {}).await;
+    for amount in [0, u32::MAX] {
+        let (kind, resource) = (Kind::Agent, Resource::Memory);
+        let rejected = site
+            .ask(|reply| Command::Adjust {
+                kind,
+                resource,
+                limit: false,
+                amount,
+                reply,
+            })
+            .await;
+        assert!(matches!(rejected, Err(Refusal::BadResource(_))), "{rejected:?}");
+    }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use transom_testkit::wait_for;
 
+use super::super::command::{Command, Scope};
 use super::site::Site;
+use crate::config::Config;
 use crate::kind::Kind;
 
 /// Starts three agents and then changes their command. Returns their tasks before the change. `broken`:
@@ -173,4 +175,29 @@ async fn offers_that_never_fit_are_explained() {
     let view = site.views.get();
     assert!(!view.ready);
     assert_eq!(view.tasks.agent[1].state, None);
+}
+
+#[tokio::test]
+async fn a_wrong_first_setup_can_be_corrected() {
+    for restarted in [false, true] {
+        let site = Site::start(|config| config.kinds.agent.count = 0).await;
+        site.wait_until_settled().await;
+        site.world.no_new_nodes.store(true, Ordering::SeqCst);
+        site.scale(Kind::Agent, 1).await.unwrap();
+        site.wait_until("the agent", |view| view.running(Kind::Agent) == 1)
+            .await;
+        let before = site.tasks(Kind::Server);
+        let site = if restarted {
+            let scope = Scope::Servers;
+            site.ask(|reply| Command::Restart { scope, reply }).await.unwrap();
+            site
+        } else {
+            let change = |config: &mut Config| config.orchestrator.server_command += " --debug";
+            site.restarted(change).await
+        };
+        wait_for("another server", async || {
+            site.tasks(Kind::Server).iter().all(|task| !before.contains(task))
+        })
+        .await;
+    }
 }

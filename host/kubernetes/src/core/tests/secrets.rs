@@ -100,3 +100,63 @@ async fn another_password_is_ignored_until_it_is_adopted() {
     .await;
     site.wait_until("no reason", |view| view.waiting.is_empty()).await;
 }
+
+fn reasons(site: &Site) -> String {
+    let view = site.views.get();
+    let reasons: Vec<&str> = view.waiting.iter().map(|waiting| &*waiting.reason).collect();
+    reasons.join("\n")
+}
+
+#[tokio::test]
+async fn a_changed_token_or_volume_is_ignored_while_there_are_data() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    let token = variable(&site, Kind::Server, "K3S_TOKEN");
+    let printed = site.ask(|reply| Command::Token { reply }).await.unwrap();
+    assert_eq!(printed.reveal(), token);
+    let tasks = Kind::ALL.map(|kind| site.tasks(kind));
+    let site = site
+        .restarted(|config| {
+            config.orchestrator.token = Some("not-this-one".into());
+            config.orchestrator.server_volume = "/elsewhere".to_owned();
+            config.datastore.volume = "/empty".to_owned();
+        })
+        .await;
+    site.wait_until_settled().await;
+    let reasons = reasons(&site);
+    for name in ["ORCH_TOKEN", "VOLUME_DS", "VOLUME_ORCH_SERVER"] {
+        assert!(
+            reasons.contains(name) && !reasons.contains("not-this-one"),
+            "{reasons}"
+        );
+    }
+    assert_eq!(Kind::ALL.map(|kind| site.tasks(kind)), tasks);
+    // A lost task starts again with the settings in use.
+    site.scheduler
+        .update(&tasks[1][0], transom_cluster::v1::TaskState::Failed, None);
+    site.wait_until("another server", |view| {
+        view.ready && view.tasks.server[0].id != tasks[1][0]
+    })
+    .await;
+    assert_eq!(variable(&site, Kind::Server, "K3S_TOKEN"), token);
+}
+
+#[tokio::test]
+async fn a_wrong_token_of_a_new_cluster_can_be_corrected() {
+    let site = Site::start(|config| config.orchestrator.token = Some("wrong".into())).await;
+    site.world
+        .unwritten
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    site.wait_until("the hint", |view| {
+        let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);
+        reasons.any(|reason| reason.contains("encrypted with different token"))
+    })
+    .await;
+    let site = site
+        .restarted(|config| config.orchestrator.token = Some("right".into()))
+        .await;
+    transom_testkit::wait_for("a server with the token", async || {
+        variable(&site, Kind::Server, "K3S_TOKEN") == "right"
+    })
+    .await;
+}
