@@ -15,9 +15,11 @@ mod credentials;
 mod framework;
 mod import;
 mod list;
+mod move_datastore;
 mod orchconfig;
 mod scale;
 mod status;
+mod token;
 mod version;
 
 use clap::Subcommand;
@@ -53,6 +55,8 @@ pub(super) enum FwCommand {
     Backups(backup::Backups),
     Restore(backup::Restore),
     Credentials(credentials::Credentials),
+    Token(token::Token),
+    Move(move_datastore::Move),
     Import(import::Import),
 }
 
@@ -69,6 +73,8 @@ impl FwCommand {
             Self::Backups(command) => command.run().await,
             Self::Restore(command) => command.run().await,
             Self::Credentials(command) => command.run().await,
+            Self::Token(command) => command.run().await,
+            Self::Move(command) => command.run().await,
             Self::Import(command) => command.run().await,
         }
     }
