@@ -75,6 +75,7 @@ struct Snapshot {
     agents: Vec<Option<AgentId>>,
     frameworks: Vec<String>,
     tasks: Vec<(TaskId, String)>,
+    recovered: Vec<Option<AgentId>>,
     unreadable: u32,
 }
 
@@ -89,6 +90,10 @@ impl operator::Snapshot for Snapshot {
 
     fn task(&mut self, task: &transom_cluster::v1::Task) {
         self.tasks.push((task.task_id.clone(), task.name.clone()));
+    }
+
+    fn recovered_agent(&mut self, agent: &transom_cluster::v1::AgentInfo) {
+        self.recovered.push(agent.id.clone());
     }
 
     fn unreadable(&mut self) {
@@ -120,7 +125,10 @@ async fn snapshot_is_read_by_entry_and_unreadable_entries_are_counted() {
         "get_state": {
             "get_tasks": {"tasks": [task("t-1", "one"), {"name": 7}, task("t-2", "NAME")], "completed_tasks": [task("t-0", "old")]},
             "get_frameworks": {"frameworks": [{"framework_info": {"user": "u", "name": "fw"}}, null]},
-            "get_agents": {"agents": [{"agent_info": {"hostname": "h", "id": {"value": "a"}}}]},
+            "get_agents": {
+                "agents": [{"agent_info": {"hostname": "h", "id": {"value": "a"}}}],
+                "recovered_agents": [{"hostname": "late", "id": {"value": "b"}}],
+            },
         },
         "heartbeat_interval_seconds": 0.1,
     }});
@@ -142,6 +150,7 @@ async fn snapshot_is_read_by_entry_and_unreadable_entries_are_counted() {
             (TaskId::from("t-2"), "\u{fffd}".to_owned())
         ]
     );
+    assert_eq!(snapshot.recovered, [Some(AgentId::from("b"))]);
     assert_eq!(snapshot.unreadable, 2);
     // The heartbeat interval in the snapshot applies.
     let error = events.next().await.unwrap_err();

@@ -25,16 +25,13 @@ pub(super) fn read_numbers(reader: &mut Reader<'_>) -> Option<Vec<PortDefinition
     let mut ports = Vec::with_capacity(numbers.len());
     for (index, number) in numbers.iter().enumerate() {
         let key = format!("ports({index})");
-        match reader
-            .number_of(&key, number, i64::from(u16::MAX))
-            .map(u16::try_from)
-        {
-            Some(Ok(port)) => ports.push(PortDefinition {
+        let number = reader.number_of(&key, number, i64::from(u16::MAX));
+        if let Some(Ok(port)) = number.map(u16::try_from) {
+            ports.push(PortDefinition {
                 port,
                 name: None,
                 ..PortDefinition::unnamed_default()
-            }),
-            _ => {}
+            });
         }
     }
     // Upstream names a single port `default`.

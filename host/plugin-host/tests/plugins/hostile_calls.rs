@@ -51,7 +51,7 @@ async fn guests_that_only_call_the_host_exceed_their_budget_and_block_no_thread(
         }
     };
     let done = async { tokio::join!(futures::future::join_all(attempts), turns) };
-    let (failures, ()) = tokio::time::timeout(TIMEOUT, done)
+    let (failures, ()) = tokio::time::timeout(TIMEOUT, Box::pin(done))
         .await
         .expect("the attempts end");
     for failure in failures.into_iter().map(Result::unwrap_err) {

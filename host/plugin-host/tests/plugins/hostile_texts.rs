@@ -105,11 +105,14 @@ async fn an_exponential_schema_is_rejected_and_holds_up_nothing() {
     assert!(refusal(&change).contains("more than 32 levels"), "{change:?}");
 
     // References make a schema exponential without levels.
-    let mut definitions = String::from(r#""d0":{"properties":{"x":true}}"#);
+    let mut definitions = vec![r#""d0":{"properties":{"x":true}}"#.to_owned()];
     for level in 1..16 {
         let below = format!(r##"{{"$ref":"#/$defs/d{}"}}"##, level - 1);
-        definitions += &format!(r#","d{level}":{{"unevaluatedProperties":false,"allOf":[{below},{below}]}}"#);
+        definitions.push(format!(
+            r#""d{level}":{{"unevaluatedProperties":false,"allOf":[{below},{below}]}}"#
+        ));
     }
+    let definitions = definitions.join(",");
     let bomb = format!(r##"{{"$ref":"#/$defs/d15","$defs":{{{definitions}}}}}"##);
     let probe = HostileProbe {
         schema: Some(&bomb),

@@ -89,12 +89,15 @@ mod tests {
     fn signals_are_handled_without_the_threads_of_a_runtime() {
         let token = CancellationToken::new();
         let (sender, exited) = mpsc::channel();
-        handle_signals(token.clone(), move || drop(sender.send(()))).unwrap();
+        handle_signals(token.clone(), move || {
+            let _ = sender.send(());
+        })
+        .unwrap();
         kill_process(getpid(), Signal::TERM).unwrap();
         let end = Instant::now() + DEADLINE;
         while !token.is_cancelled() {
             assert!(Instant::now() < end, "the first signal is ignored");
-            std::thread::yield_now();
+            thread::yield_now();
         }
         assert!(exited.try_recv().is_err(), "one signal does not end the process");
         kill_process(getpid(), Signal::TERM).unwrap();

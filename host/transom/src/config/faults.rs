@@ -54,26 +54,14 @@ impl<'a> Faults<'a> {
                 Ok(settings) => return Some(settings),
                 Err(error) => error,
             };
-            let path = self.path_of(&error);
+            let path = path_of(&error);
             let removed = remove(&mut settings, &path);
             if !self.is_inherited(&path) {
                 let text = self.line(&error);
                 self.texts.push(text);
             }
-            let Some(removed) = removed else { return None };
-            self.rejected.insert(report::display_key(&removed).into_owned());
+            self.rejected.insert(report::display_key(&removed?).into_owned());
         }
-    }
-
-    /// The path of the key that has the error.
-    fn path_of(&self, error: &figment::Error) -> Vec<String> {
-        let mut path = error.path.clone();
-        if let Kind::UnknownField(name, _) = &error.kind
-            && path.last() != Some(name)
-        {
-            path.push(name.clone());
-        }
-        path
     }
 
     /// Whether an instance inherits this key, so that the error is that of `[kubernetes]`.
@@ -160,7 +148,7 @@ impl<'a> Faults<'a> {
 
     /// The text of an error, with the place of its key.
     fn line(&self, error: &figment::Error) -> String {
-        let path = self.path_of(error);
+        let path = path_of(error);
         let key = report::display_key(&path.join(".")).into_owned();
         let metadata = known_part(self.figment, &path).or(error.metadata.as_ref());
         let location = match metadata {
@@ -175,6 +163,17 @@ impl<'a> Faults<'a> {
         };
         error_line(error, &location)
     }
+}
+
+/// The path of the key that has the error.
+fn path_of(error: &figment::Error) -> Vec<String> {
+    let mut path = error.path.clone();
+    if let Kind::UnknownField(name, _) = &error.kind
+        && path.last() != Some(name)
+    {
+        path.push(name.clone());
+    }
+    path
 }
 
 /// The metadata of the innermost value on this path.
@@ -244,14 +243,14 @@ fn error_line(error: &figment::Error, location: &str) -> String {
             format!(
                 "`{path}` is {}{location}; expected {}",
                 type_name(found),
-                expected_in_words(&expected.to_string())
+                expected_in_words(expected)
             )
         }
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
             format!(
                 "`{path}` is {}{location}; expected {}",
                 value_in_words(found),
-                expected_in_words(&expected.to_string())
+                expected_in_words(expected)
             )
         }
         Kind::UnknownVariant(found, known) => {

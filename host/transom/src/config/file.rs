@@ -107,10 +107,7 @@ fn hint(line: &str) -> &'static str {
 
 /// The number of the line that contains the byte at `index`.
 fn line_number(text: &str, index: usize) -> usize {
-    1 + text.as_bytes()[..index]
-        .iter()
-        .filter(|byte| **byte == b'\n')
-        .count()
+    1 + text[..index].matches('\n').count()
 }
 
 /// The lines of the keys of a file, by their paths (`apps.port`, `plugins.oci.credentials.0.user`).

@@ -373,16 +373,21 @@ pub(super) fn discovery_config(
         stream_timeouts: transom_discovery::source::StreamTimeouts::default(),
         cluster_settings: cluster_settings(cluster, zookeeper, file),
     };
+    add_problems(&mut problems, &config);
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n"));
+    }
+    Ok(config)
+}
+
+/// Adds the problems of the configuration, except for keys that have one already.
+fn add_problems(problems: &mut Vec<String>, config: &transom_discovery::Config) {
     let invalid_keys: Vec<String> = problems.iter().map(|text| key_of(text).to_owned()).collect();
     let others = config.problems().into_iter().map(|(keys, what)| {
         let keys: Vec<_> = keys.split(", ").map(|key| format!("`discovery.{key}`")).collect();
         format!("{}: {what}", keys.join(" and "))
     });
     problems.extend(others.filter(|text| !invalid_keys.iter().any(|key| key == key_of(text))));
-    if !problems.is_empty() {
-        bail!("{}", problems.join("\n"));
-    }
-    Ok(config)
 }
 
 /// The key at the beginning of a problem.

@@ -143,7 +143,7 @@ fn ip_sources_refuses_duplicates() {
 #[test]
 fn checked_reports_the_keys_of_invalid_settings() {
     type Change = fn(&mut Config);
-    let cases: [(Change, &str); 15] = [
+    let cases: &[(Change, &str)] = &[
         (|it| it.domain = "a_b".into(), "[discovery] domain"),
         (|it| (it.dns_on, it.http_on) = (false, false), "dns_on, http_on"),
         (|it| it.refresh_seconds = 0, "refresh_seconds"),

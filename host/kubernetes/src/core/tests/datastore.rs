@@ -61,7 +61,7 @@ fn requested_hosts(site: &Site) -> Option<Vec<String>> {
         .find(|task| task.spec.id.ends_with("datastore"))?;
     let operand = |constraint: &Constraint| match constraint {
         Constraint::Field { operand, .. } => operand.clone().unwrap_or_default(),
-        other => format!("{other:?}"),
+        Constraint::Expression(expression) => format!("{expression:?}"),
     };
     Some(request.spec.constraints.iter().map(operand).collect())
 }

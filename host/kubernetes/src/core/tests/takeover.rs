@@ -143,7 +143,7 @@ async fn restarted_without_file(
 async fn an_imported_client_configuration_is_used_until_the_server_has_written_one() {
     let elsewhere = HostPort::new("elsewhere.test", 6443);
     for is_moved in [false, true] {
-        let site = restarted_without_file(
+        let site = Box::pin(restarted_without_file(
             |stored| {
                 if is_moved {
                     stored.address = elsewhere.clone();
@@ -154,7 +154,7 @@ async fn an_imported_client_configuration_is_used_until_the_server_has_written_o
                     server.version = IMPORTED.to_owned();
                 }
             },
-        )
+        ))
         .await;
         site.wait_until_settled().await;
         let text = site.views.get().client_config.clone().unwrap();
@@ -180,7 +180,7 @@ async fn the_client_configuration_of_another_server_is_not_used() {
         |stored| stored.address = HostPort::new("elsewhere.test", 6443),
     ];
     for change in other {
-        let site = restarted_without_file(change, |_| {}).await;
+        let site = Box::pin(restarted_without_file(change, |_| {})).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(site.views.get().orchestrator.is_none());
         site.world.unwritten.store(false, Ordering::SeqCst);

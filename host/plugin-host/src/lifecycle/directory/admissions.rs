@@ -118,6 +118,14 @@ impl Directory {
         });
     }
 
+    /// After the result of an admission is published, so that a call in between does not fail as if
+    /// there were no such plugin.
+    fn hide_unless_pending(&self, name: &str) {
+        if !self.is_pending(name) {
+            self.hide_admitting(name);
+        }
+    }
+
     /// Handles a finished background task, then starts queued admissions.
     pub(super) async fn on_task_finished(&mut self, finished: FinishedTask) {
         self.finish_task(finished).await;
@@ -131,9 +139,9 @@ impl Directory {
                 continue;
             }
             if let Some(mode) = self.waiting.remove(&name) {
-                self.hide_admitting(&name);
                 let found = self.read(&name).await;
                 self.check_plugin(&name, found, mode).await;
+                self.hide_unless_pending(&name);
             }
         }
     }
@@ -149,9 +157,7 @@ impl Directory {
             return;
         }
         if self.admissions.get(&name).is_some_and(|it| it.task.is(number)) {
-            let admission = self.admissions.remove(&name);
-            self.hide_admitting(&name);
-            if let Some(admission) = admission {
+            if let Some(admission) = self.admissions.remove(&name) {
                 let result = match completion {
                     Some(Completion::Admission(result)) => result,
                     _ => AdmissionResult {
@@ -163,6 +169,7 @@ impl Directory {
                 };
                 self.finish_admission(&name, admission, result).await;
             }
+            self.hide_unless_pending(&name);
         } else if self.rollbacks.get(&name).is_some_and(|it| it.task.is(number))
             && let Some(rollback) = self.rollbacks.remove(&name)
         {

@@ -181,13 +181,12 @@ impl Flags {
             let Some(flag) = word.text.strip_prefix("--").filter(|flag| !flag.is_empty()) else {
                 continue;
             };
-            let (flag, value, needs_shell) = match flag.split_once('=') {
-                Some((flag, value)) => (flag, Some(value.to_owned()), word.needs_shell),
-                None => {
-                    let next = words.next_if(|next| !next.text.starts_with("--"));
-                    let needs_shell = next.as_ref().is_some_and(|next| next.needs_shell);
-                    (flag, next.map(|next| next.text), needs_shell)
-                }
+            let (flag, value, needs_shell) = if let Some((flag, value)) = flag.split_once('=') {
+                (flag, Some(value.to_owned()), word.needs_shell)
+            } else {
+                let next = words.next_if(|next| !next.text.starts_with("--"));
+                let needs_shell = next.as_ref().is_some_and(|next| next.needs_shell);
+                (flag, next.map(|next| next.text), needs_shell)
             };
             if needs_shell {
                 flags.notes.push(format!(

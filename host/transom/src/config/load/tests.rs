@@ -269,8 +269,8 @@ fn faults_of_shared_keys_are_reported_once() {
 
 #[test]
 fn many_faults_are_counted() {
-    let keys: String = (0..150).map(|number| format!("unknown{number} = 1\n")).collect();
-    let error = read(&format!("[apps]\n{keys}")).expect_err("faults");
+    let keys: Vec<_> = (0..150).map(|number| format!("unknown{number} = 1")).collect();
+    let error = read(&format!("[apps]\n{}\n", keys.join("\n"))).expect_err("faults");
     assert_eq!(error.lines().count(), 101, "{error}");
     assert!(error.ends_with("\nand 50 more"), "{error}");
 }
