@@ -258,6 +258,7 @@ impl ScriptedScheduler {
         };
         let changed = Arc::make_mut(record);
         changed.state = TaskState::Killed;
+        changed.phase = Phase::Terminal;
         changed.updated_at = Timestamp::now();
         if let Some(status) = &mut changed.status {
             status.state = TaskState::Killed;

@@ -116,6 +116,7 @@ async fn task_killed_by_the_check_of_its_agent_is_a_failure() {
         .await;
     wait_for("the task runs", async || world.scheduler.running().len() == 1).await;
     let task = world.scheduler.running().remove(0);
+    world.scheduler.set_immediate_launches(false);
     world.scheduler.kill_unhealthy(task.as_str());
     for kind in ["unhealthy_instance_kill_event", "unhealthy_task_kill_event"] {
         let event = events.next().await;
