@@ -68,9 +68,6 @@ pub struct StreamTimeouts {
     /// A master that answers 404 for this long has no event stream. Any other answer resets the
     /// time.
     pub not_found: Duration,
-    /// The same while no records from a stream are in service, when the state document is the best
-    /// source.
-    pub not_found_at_first: Duration,
     /// How often the stream is retried on a master without one.
     pub retry: Duration,
 }
@@ -79,7 +76,6 @@ impl Default for StreamTimeouts {
     fn default() -> Self {
         Self {
             not_found: Duration::from_secs(30),
-            not_found_at_first: Duration::from_secs(3),
             retry: Duration::from_secs(30),
         }
     }
@@ -159,7 +155,9 @@ impl Attempts {
         };
         let poll = no_stream
             || match failure {
-                Failure::NotFound => !from_stream && not_found_for >= self.stream_timeouts.not_found_at_first,
+                // Without records from a stream the state document is the best source at once. A
+                // master that is only starting answers 404 for it, too.
+                Failure::NotFound => !from_stream,
                 // A new leader that does not know its election yet redirects to the dead one, and
                 // the document of a master that is recovering has empty lists. So records from a
                 // stream stay while an election or a recovery may be the reason.
@@ -174,14 +172,7 @@ impl Attempts {
             retry = self.stream_timeouts.retry;
         } else if failure == Failure::NotFound {
             // No later than the time at which another 404 changes the decision.
-            let decided_at = if from_stream || poll {
-                self.stream_timeouts.not_found
-            } else {
-                self.stream_timeouts
-                    .not_found_at_first
-                    .min(self.stream_timeouts.not_found)
-            };
-            retry = retry.min(decided_at.saturating_sub(not_found_for));
+            retry = retry.min(self.stream_timeouts.not_found.saturating_sub(not_found_for));
         }
         Next { poll, retry }
     }
@@ -240,24 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn attempts_poll_sooner_without_records_from_a_stream() {
+    fn attempts_poll_at_once_without_records_from_a_stream() {
         use Failure::{NotFound, NotReady};
-        let old = [
-            (0.0, NotFound),
-            (2.9, NotFound),
-            (3.0, NotFound),
-            (29.0, NotFound),
-            (30.0, NotFound),
-        ];
+        let old = [(0.0, NotFound), (29.0, NotFound), (30.0, NotFound)];
         // The stream is retried with the usual delay until the master counts as one without a stream.
-        let expected = [
-            (false, false),
-            (false, false),
-            (true, false),
-            (true, false),
-            (true, true),
-        ];
-        assert_eq!(decisions(false, &old), expected);
+        assert_eq!(
+            decisions(false, &old),
+            [(true, false), (true, false), (true, true)]
+        );
         // The document of a master that is recovering has empty lists, so it is not polled.
         assert_eq!(
             decisions(false, &[(0.0, NotReady), (60.0, NotReady)]),

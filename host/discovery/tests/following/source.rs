@@ -94,7 +94,6 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
         refresh_seconds: 1,
         stream_timeouts: StreamTimeouts {
             not_found: Duration::from_millis(500),
-            not_found_at_first: Duration::from_millis(100),
             retry: Duration::from_millis(300),
         },
         ..Config::default()
