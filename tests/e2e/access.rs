@@ -81,7 +81,7 @@ const ADMIN: [&str; 23] = [
 ];
 
 /// Changes that would be made although no id exists, so they are not sent with full credentials.
-const REAL_CHANGES: [&str; 9] = [
+const REAL_CHANGES: [&str; 10] = [
     "/v2/leader",
     "/v2/groups",
     "/cluster/",
@@ -90,6 +90,7 @@ const REAL_CHANGES: [&str; 9] = [
     "/uncordon",
     "/framework",
     "/datastore/backups",
+    "/datastore/move",
     "/eventSubscriptions",
 ];
 
@@ -293,7 +294,10 @@ fn need(service: &str, method: &str, path: &str, methods: &[String]) -> Need {
             let is_described = methods.iter().any(|described| described == method);
             match (is_described, is_open) {
                 (false, _) | (_, true) => Need::Nothing,
-                _ if path.ends_with("/scale/none") || path.ends_with("/datastore/credentials") => {
+                _ if ["/scale/none", "/datastore/credentials", "/server/token"]
+                    .iter()
+                    .any(|end| path.ends_with(end)) =>
+                {
                     Need::Change
                 }
                 _ => by_method,

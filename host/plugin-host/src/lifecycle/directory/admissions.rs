@@ -42,6 +42,12 @@ impl Directory {
         self.admissions.contains_key(name) || self.waiting.contains_key(name)
     }
 
+    /// Whether the admission of an image from a registry is in progress.
+    pub(super) fn is_admitting_image(&self, name: &str) -> bool {
+        let admission = self.admissions.get(name);
+        admission.is_some_and(|it| matches!(it.origin, Origin::Image(_)))
+    }
+
     /// Cancels the admission of a plugin's files. Returns whether there was one.
     pub(super) fn cancel_pending(&mut self, name: &str) -> bool {
         let was_pending = self.is_pending(name);
