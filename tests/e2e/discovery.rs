@@ -449,9 +449,10 @@ fn imported_mesos_dns_file_becomes_equivalent_toml() {
     assert!(!printed.contains("hunter2"), "{printed}");
     assert!(printed.contains("# `bogus` is not a known key"), "{printed}");
     fs::write(dir.path().join("transom.toml"), printed + "\n").unwrap();
-    let mut check = Transom::start(
+    let mut check = Transom::start_with(
         dir.path(),
         ["config", "check", "--config", "transom.toml", "--output", "json"],
+        &[("TRANSOM_CLUSTER_PASSWORD", "hunter2")],
     );
     assert!(check.wait().success(), "{}", check.output());
     let rows: Vec<Value> = serde_json::from_str(&check.output()).unwrap();
