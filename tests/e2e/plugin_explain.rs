@@ -183,7 +183,7 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         let answer = site.http.post(url).json(&body).send().await.expect("an answer");
         assert!(answer.status().is_success(), "{id}: {}", answer.status());
     };
-    queue("nightly/report", "c").await;
+    queue("nightly report", "c").await;
     queue("runs", "a").await;
 
     let known = async |arguments: &[&str]| {
@@ -200,11 +200,11 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         })
         .await
     };
-    let job = ["matcher", "--job", "nightly/report"];
+    let job = ["matcher", "--job", "nightly report"];
     let explained = known(&job).await;
     assert_eq!(
         (&explained["id"], &explained["instances"], &explained["accepted"]),
-        (&json!("nightly/report"), &json!(1), &json!(0))
+        (&json!("nightly report"), &json!(1), &json!(0))
     );
     let refusal = &explained["refusals"][0];
     assert_eq!(
@@ -214,7 +214,7 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
     assert_eq!(explained.get("canary"), None);
     let table = explanation_text(&site, &job);
     assert!(
-        table.starts_with("nightly/report: 0 of 2 agents may run it."),
+        table.starts_with("nightly report: 0 of 2 agents may run it."),
         "{table}"
     );
 
