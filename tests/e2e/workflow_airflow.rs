@@ -123,25 +123,30 @@ impl AirflowSite {
         }
     }
 
+    /// Sends a change. It is repeated after a 500: SQLite permits one writer, for which Airflow waits
+    /// five seconds only, too few on a busy machine.
+    async fn change(&self, method: Method, path: &str, change: &Value) {
+        eventually(&format!("{method} {path}"), || async {
+            match self.request(method.clone(), path, Some(change)).await? {
+                (200, _) => Ok(()),
+                (500, body) => Err(body.to_string()),
+                (status, body) => panic!("{status} {body}"),
+            }
+        })
+        .await;
+    }
+
     /// Gives the instance of a task a state, as a user does.
     async fn mark(&self, task: &str, state: &str) {
         let (path, change) = (format!("{RUN}/taskInstances/{task}"), json!({"new_state": state}));
-        let (status, body) = self
-            .request(Method::PATCH, &path, Some(&change))
-            .await
-            .expect("an answer");
-        assert_eq!(status, 200, "{body}");
+        self.change(Method::PATCH, &path, &change).await;
     }
 
     /// Clears a task, so that Airflow runs it again.
     async fn clear(&self, task: &str) {
         let clear = json!({"dry_run": false, "dag_run_id": "once", "task_ids": [task], "only_failed": false});
         let path = "/dags/on_the_cluster/clearTaskInstances";
-        let (status, body) = self
-            .request(Method::POST, path, Some(&clear))
-            .await
-            .expect("an answer");
-        assert_eq!(status, 200, "{body}");
+        self.change(Method::POST, path, &clear).await;
     }
 
     /// Waits until the instance of a task has this state.

@@ -17,6 +17,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -53,6 +54,9 @@ ADOPTION_SECONDS = 10.0
 SLOW_SECONDS, PAUSE_FACTOR = 0.5, 5.0
 #: Seconds that the daemon is unreachable before that is reported for each task that waits for it.
 OUTAGE_DELAY = 10.0
+#: Writes to Airflow's database. The loop itself may have changes that are not committed yet, for which a
+#: write of its own thread would wait until it fails: SQLite permits one writer.
+WRITES = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transom-write")
 #: Maximum seconds of a call for a log.
 LOG_SECONDS = 10.0
 #: Maximum bytes of a character in UTF-8.
@@ -210,6 +214,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         self._kills: set[str] = set()
         # Jobs that ended because they were pending for too long, whose tasks Airflow has to queue again.
         self._returning: dict[str, _Job] = {}
+        self._writes: dict[str, Future[None]] = {}
         # When a task with its own `max_wait` was queued first, by job id; it may be queued several times.
         self._first_queued: dict[str, float] = {}
         # When the daemon became unreachable, the tasks for which that was reported, and the end of the pause.
@@ -457,6 +462,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
 
     def _withdraw(self, key: TaskInstanceKey, task_id: str) -> None:
         """Drops a task, and kills its job."""
+        self._writes.pop(task_id, None)
         if task_id in self._jobs:
             self._kills.add(task_id)
         queued = self.queued_tasks.get(key)
@@ -475,10 +481,14 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
                 self.running.discard(job.key)
 
     def _give_back(self, task_id: str, ti_id: str, external: str | None) -> bool:
-        """Returns a pending task to Airflow, which queues it again with a new token."""
-        try:
-            to_scheduled(ti_id, external)
-        except Exception as error:
+        """Returns a pending task to Airflow, which queues it again with a new token; tells whether it has."""
+        write = self._writes.get(task_id)
+        if write is None:
+            write = self._writes[task_id] = WRITES.submit(to_scheduled, ti_id, external)
+        if not write.done():
+            return False
+        del self._writes[task_id]
+        if error := write.exception():
             self.log.warning("Returning %s to Airflow's queue failed; retrying: %s", task_id, error)
             return False
         self.log.info("%s waited until its token expired; Airflow queues it again", task_id)

@@ -80,7 +80,8 @@ async fn empty_segments_are_redirected_to_the_clean_path() {
     }
 }
 
-#[tokio::test]
+// The delay after wrong credentials takes no time.
+#[tokio::test(start_paused = true)]
 async fn credentials_are_required_even_on_loopback() {
     let site = Site::with(&with_credentials());
     site.views.publish(running());
