@@ -123,8 +123,8 @@ impl AirflowSite {
         }
     }
 
-    /// Sends a change. It is repeated after a 500: SQLite permits one writer, for which Airflow waits
-    /// five seconds only, too few on a busy machine.
+    /// Sends a change. It is repeated after a 500: the database permits one writer, for which Airflow
+    /// waits five seconds only, too few on a busy machine.
     async fn change(&self, method: Method, path: &str, change: &Value) {
         eventually(&format!("{method} {path}"), || async {
             match self.request(method.clone(), path, Some(change)).await? {
