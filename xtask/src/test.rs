@@ -43,7 +43,7 @@ fn run_parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::
             run_if_installed("fmt", cargo().args(["fmt", "--all", "--check"]))
         })?;
     }
-    // What is installed waits for the network most of the time, and compiling needs the processor.
+    // Installing waits for the network most of the time, and compiling needs the processor.
     let mut installing = Report::new();
     let kubernetes = thread::scope(|scope| {
         let installed = scope.spawn(|| install(&mut installing));

@@ -52,7 +52,7 @@ pub(crate) struct AgentTotal {
     pub(crate) amounts: Amounts,
 }
 
-/// What is known about the active agents.
+/// The active agents: their amounts, and the constraints that they satisfy.
 #[derive(Debug, Default)]
 struct Findings {
     /// By constraints.

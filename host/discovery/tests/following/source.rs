@@ -179,7 +179,7 @@ async fn failover_keeps_records_until_agents_return_or_are_removed() {
     master.set(|script| script.redirect = Some(dead));
     master.hang_up();
     let before = master.subscribe_requests();
-    wait_until("refused redirects", async || {
+    wait_until("redirects to the dead master", async || {
         assert_eq!(discovery.a("web.marathon.mesos.").await, both);
         master.subscribe_requests() >= before + 4
     })

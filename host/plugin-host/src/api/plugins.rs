@@ -61,7 +61,7 @@ use crate::{
 impl Config {
     /// Admits the plugins that are bound to an extension point, for at most
     /// [`Config::start_timeout`]; the admission of others is in progress when this returns. Then
-    /// watches the directory. A refused component is reported; an unreadable directory is fatal.
+    /// watches the directory. A rejected component is reported; an unreadable directory is fatal.
     pub async fn start(self, registry: &mut Registry, token: CancellationToken) -> Result<Plugins> {
         let metrics = Metrics::register(registry);
         let fetch_metrics = FetchMetrics::register(registry);

@@ -30,7 +30,7 @@ fn exponential_schema(levels: usize) -> String {
     })
 }
 
-/// A document of many levels breaks whoever embeds it in a document of its own.
+/// Every document that contains one of many levels has too many levels itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deep_result_fails_its_check() {
     let site = Site::with(&[]).await;

@@ -247,7 +247,7 @@ impl Directory {
     }
 
     /// Waits a bounded time until the plugins that are bound to an extension point are admitted or
-    /// refused.
+    /// rejected.
     async fn wait_for_bound_plugins(&mut self) {
         let config = Arc::clone(&self.config);
         let deadline = sleep(config.start_timeout);

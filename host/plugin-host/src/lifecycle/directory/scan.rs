@@ -168,8 +168,8 @@ impl Directory {
             self.has_skipped_files = true;
             return;
         }
-        // After a restart the kept image is admitted first. If its successor, which the registry may
-        // have by now, were admitted in its place and refused, nothing would serve.
+        // After a restart the kept image is admitted first. If the registry has a newer one, which
+        // replaced this admission and was rejected, nothing would serve.
         let is_first = plugin.is_none_or(|plugin| plugin.state.current().is_none());
         if is_first && self.is_admitting_image(name) {
             self.defer(name, mode);
