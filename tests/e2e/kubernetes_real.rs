@@ -128,7 +128,7 @@ pub(crate) fn kubectl(config: &Path, arguments: &[&str]) -> Result<String, Strin
     }
 }
 
-/// The names of the ready nodes.
+/// The names of the ready nodes, if the API accepts pods.
 async fn ready_nodes(site: &Site, file: &Path) -> Result<Vec<String>, String> {
     save_client_config(site, file).await?;
     let nodes = kubectl(file, &["get", "nodes", "--no-headers"])?;
@@ -136,6 +136,8 @@ async fn ready_nodes(site: &Site, file: &Path) -> Result<Vec<String>, String> {
         .lines()
         .map(|row| row.split_whitespace().collect::<Vec<_>>());
     let ready = rows.filter(|row| row.get(1) == Some(&"Ready"));
+    // The controller manager creates it after the namespace; until then the API rejects pods.
+    kubectl(file, &["get", "serviceaccount", "default"])?;
     Ok(ready.map(|row| row[0].to_owned()).collect())
 }
 
