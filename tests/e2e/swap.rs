@@ -13,7 +13,7 @@ use transom_tests::site::Site;
 const SWAPS: u64 = 100;
 /// Requests per second. Each one causes at least five events: of the request, of a deployment from
 /// start to end, and of a group change.
-const REQUESTS: u64 = 200;
+const REQUESTS: u64 = 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_swaps_under_load_lose_nothing() {

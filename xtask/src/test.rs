@@ -117,13 +117,14 @@ fn run_tests(
     Ok(())
 }
 
-/// The tests that a program runs at the same time, as many as it would itself.
+/// The tests that a program runs at the same time. One more than there are processors, because the
+/// tests of whole daemons wait half of the time.
 fn threads() -> anyhow::Result<usize> {
     match std::env::var("RUST_TEST_THREADS") {
         Ok(number) => number
             .parse()
             .with_context(|| format!("RUST_TEST_THREADS is {number:?}; expected a number")),
-        Err(_) => Ok(thread::available_parallelism()?.get()),
+        Err(_) => Ok(thread::available_parallelism()?.get() + 1),
     }
 }
 
