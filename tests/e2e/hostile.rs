@@ -9,6 +9,8 @@ use transom_tests::events::Events;
 use transom_tests::plugin::Plugin;
 use transom_tests::site::Site;
 
+use super::hostile_wat::HostileProbe;
+
 /// Loops in every call. Its manifest permits so many faults that it stays in service.
 fn spinning_probe() -> Plugin {
     Plugin {
@@ -170,6 +172,57 @@ async fn the_daemon_serves_while_components_spin() {
     }
     spinning.abort();
     site.cluster.stop_after(site.daemon);
+}
+
+/// Logs 5,000 messages of eight megabytes in each attempt, without a loop or a function between the
+/// calls into the host.
+fn logging_probe() -> Plugin {
+    let log = "(call $log (i32.const 0) (i32.const 131072) (i32.const 8000000))\n";
+    let probe = HostileProbe {
+        next: &log.repeat(5000),
+        free_pages: 200,
+        ..HostileProbe::default()
+    };
+    Plugin {
+        wasm: probe.component(),
+        manifest:
+            "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\ncpu = \"50ms\"\nwall-clock = \"5s\"\n\
+                   [probation]\nmax-faults = 1000000\n"
+                .to_owned(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_daemon_serves_and_stops_while_components_only_call_the_host() {
+    let site = Site::start_with("[plugins.use]\ntcp = \"hostile\"\n").await;
+    logging_probe().install(&site.plugins(), "hostile");
+    site.rescan().await;
+    site.post_example("http.json").await;
+    site.wait_until_running("/http", 1).await;
+    site.post_example("tcp.json").await;
+    site.wait_until_running("/tcp", 1).await;
+    site.scale("/tcp", 4).await;
+    site.wait_until_running("/tcp", 4).await;
+    let before = timeouts(&site, "hostile").await;
+    while timeouts(&site, "hostile").await < before + 8 {
+        check_ports(&site).await;
+    }
+    let url = site.apps("/v2/apps/tcp/tasks?embed=checkFailure");
+    let failed = eventually("the limit as the check's failure", || async {
+        let tasks = site.get(&url).await?;
+        let failure = &tasks["tasks"][0]["checkFailure"]["message"];
+        match failure.as_str() {
+            Some(it) if it.contains("limits.cpu") => Ok(()),
+            _ => Err(tasks.to_string()),
+        }
+    });
+    failed.await;
+    let (status, output) = site.daemon.expect("a daemon").terminate();
+    assert!(
+        status.success() && !output.contains("shutdown timeout"),
+        "{status}: {output}"
+    );
+    site.cluster.stop();
 }
 
 /// Reports a JSON object of eight megabytes in every call.

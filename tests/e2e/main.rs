@@ -43,6 +43,8 @@ mod framework_readme;
 mod fw_cli;
 mod health;
 mod hostile;
+#[path = "../../host/plugin-host/tests/plugins/hostile_wat.rs"]
+mod hostile_wat;
 mod kubernetes_autoscale;
 mod kubernetes_backup;
 mod kubernetes_bootstrap;

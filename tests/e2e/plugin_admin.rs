@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::events::Events;
 use transom_tests::plugin::Plugin;
-use transom_tests::process::binary;
+use transom_tests::process::{Transom, binary};
 use transom_tests::site::Site;
 
 /// `transom plugin ARGUMENTS` on the site's daemon.
@@ -298,6 +298,28 @@ async fn rollback_does_not_wait_for_a_compilation() {
     );
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_ends_the_daemon_while_its_start_waits_for_a_component() {
+    let mut site = Site::start().await;
+    site.kill_daemon();
+    Plugin::first_party("check-tcp")
+        .slow_to_compile()
+        .install(&site.plugins(), "check-tcp");
+    let mut daemon = Transom::start(
+        site.config().parent().expect("a folder"),
+        ["serve", "--config", "transom.toml"],
+    );
+    daemon.wait_for_line("the delay of the start", |line| {
+        (line.contains("for these plugins to be compiled") && line.contains("check-tcp")).then_some(())
+    });
+    let (status, output) = daemon.terminate();
+    assert!(
+        status.success() && !output.contains("shutdown timeout"),
+        "{status}: {output}"
+    );
+    site.cluster.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -274,9 +274,11 @@ async fn job_runs_once_when_the_response_to_job_run_is_lost() {
 const CLOSE: &str = "close";
 /// The stand-in for the daemon leaves requests unanswered.
 const HANG: &str = "hang";
+/// The response to DELETE of a task, and to GET after it.
+const KILLED: &str = "200 OK\n{\"status\": {\"state\": \"TASK_KILLED\"}}";
 
 /// A stand-in for the daemon. It accepts every job, and answers each GET of a task with the next of
-/// `answers`, the last one repeatedly.
+/// `answers`, the last one repeatedly. A deleted task is killed at once.
 fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -288,6 +290,9 @@ fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
             let line = request(&stream);
             let answer = if line.starts_with("POST ") {
                 queue.to_owned()
+            } else if line.starts_with("DELETE ") {
+                answers = vec![KILLED.to_owned()].into_iter().peekable();
+                KILLED.to_owned()
             } else if line.starts_with("GET /v0/task/") && !line.contains("/log") {
                 let next = answers.next_if(|_| true).unwrap_or_default();
                 if answers.peek().is_none() {
@@ -358,12 +363,12 @@ fn job_run_failures_have_an_exit_code_and_a_message() {
         (
             ok,
             vec!["500 Internal Server Error\n{}".to_owned()],
-            "not available: 500",
+            "cancelled: its status is not available: 500 Internal Server Error: {}; it ended in TASK_KILLED",
         ),
         (
             ok,
             vec!["200 OK\n<html>".to_owned()],
-            "not available: the response is not JSON",
+            "cancelled: its status is not available: the response is not JSON",
         ),
         (
             ok,
@@ -415,7 +420,7 @@ fn job_run_failures_have_an_exit_code_and_a_message() {
 #[test]
 fn job_run_ends_when_an_outage_exceeds_the_startup_timeout_while_the_job_runs() {
     let dir = tempfile::tempdir().expect("a directory");
-    for outage in [CLOSE, HANG] {
+    for outage in [CLOSE, HANG, "504 Gateway Timeout\nno"] {
         let running = "200 OK\n{\"status\": {\"state\": \"TASK_RUNNING\"}}".to_owned();
         let address = stand_in("200 OK\nOk", vec![running.clone(), running, outage.to_owned()]);
         let url = format!("http://user:password@{address}");

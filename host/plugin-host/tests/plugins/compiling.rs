@@ -2,11 +2,15 @@
 
 use std::{fs, time::Duration};
 
-use transom_plugin_host::{AdmissionOutcome, Change, CommandError, CompileProcess, Compiler, State};
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use transom_plugin_host::{AdmissionOutcome, Change, CommandError, CompileProcess, Compiler, Config, State};
 
 use crate::hostile_wat::HostileProbe;
 use crate::support::{
-    Site, TIMEOUT, compile_process, component, custom, slow_to_compile, stamped, wait_until, write_file,
+    Site, TIMEOUT, compile_process, component, custom, logged, slow_to_compile, stamped, wait_until,
+    write_file,
 };
 
 /// Compiling this number of functions takes minutes on any machine.
@@ -90,6 +94,55 @@ async fn commands_and_probation_do_not_wait_for_a_compilation() {
     site.stop().await;
 }
 
+/// A slow component that an extension point uses delays the start for a limited time only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_start_ends_without_a_bound_plugin_that_is_not_admitted_in_time() {
+    let site = Site::with(&[("tests/faulty-probe", "other", Some(&marked("v1", "report")))]).await;
+    begin_slow(&site, "slow").await;
+    let site = site
+        .restart_unsettled(|config| {
+            config.bindings.tcp = "slow".to_owned();
+            config.start_timeout = Duration::from_millis(500);
+        })
+        .await;
+    assert_eq!(site.status("slow").state, State::Admitting);
+    assert!(
+        logged(&["serving without these plugins", "slow", "500ms"]),
+        "the log does not name the plugin"
+    );
+    wait_until("the other plugin to serve", || {
+        site.status("other").state == State::Serving
+    })
+    .await;
+    assert_eq!(site.probe("other", "{}", None).await, Ok(report("v1")));
+    site.stop().await;
+}
+
+/// A host that is stopped during its start waits for no plugin.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_start_ends_when_the_host_is_stopped() {
+    let dir = TempDir::new().unwrap();
+    write_file(dir.path(), "slow.toml", marked("slow", "report").as_bytes());
+    write_file(dir.path(), "slow.wasm", &slow_to_compile(FUNCTIONS));
+    let mut config = Config::new(dir.path());
+    config.bindings.tcp = "slow".to_owned();
+    config.compiler = Compiler::Process(compile_process());
+    let (mut registry, token) = (Registry::default(), CancellationToken::new());
+    let mut starting = Box::pin(config.start(&mut registry, token.clone()));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(500), &mut starting)
+            .await
+            .is_err(),
+        "the start does not wait for the plugin"
+    );
+    token.cancel();
+    let plugins = tokio::time::timeout(TIMEOUT, starting)
+        .await
+        .expect("it ends")
+        .unwrap();
+    plugins.stopped().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promotion_does_not_wait_for_a_compilation() {
     let site = Site::with(&[("tests/faulty-probe", "beside", Some(&marked("v1", "report")))]).await;
@@ -143,7 +196,7 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
 /// The first process gets no processor time, as on a machine that is too busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compilation_that_starves_is_retried_and_its_component_is_not_blamed() {
-    let mark = tempfile::TempDir::new().unwrap();
+    let mark = TempDir::new().unwrap();
     let mark = mark.path().join("started");
     let script = format!(
         "if mkdir '{}'; then exec sleep 600; fi; exec '{}'",

@@ -124,7 +124,7 @@ async fn an_exponential_schema_is_rejected_and_holds_up_nothing() {
     }
     // Present at the start, too: it does not wait for plugins that serve no extension point.
     let begin = Instant::now();
-    let site = site.restart_unsettled().await;
+    let site = site.restart_unsettled(|_| ()).await;
     let started_after = begin.elapsed();
     let pending = site
         .plugins

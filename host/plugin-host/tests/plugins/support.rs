@@ -117,12 +117,12 @@ impl Site {
     }
 
     /// Like [`Site::restart`], but does not wait for admissions.
-    pub(crate) async fn restart_unsettled(self) -> Site {
+    pub(crate) async fn restart_unsettled(self, change: impl FnOnce(&mut Config)) -> Site {
         self.token.cancel();
         tokio::time::timeout(TIMEOUT, self.plugins.stopped())
             .await
             .expect("the host stops");
-        Site::unsettled(self.dir, |_| ()).await
+        Site::unsettled(self.dir, change).await
     }
 
     pub(crate) fn status(&self, name: &str) -> Status {

@@ -29,7 +29,7 @@ use std::{
     path::Path,
     pin::{Pin, pin},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
@@ -67,6 +67,8 @@ const MAX_CHANGES: usize = 256;
 const MAX_COMMANDS: usize = 16;
 /// Capacity of the queues of health events and of judgements: one for each possible plugin.
 const MAX_EVENTS: usize = 256;
+/// How long the start waits for plugins before it logs their names.
+const START_NOTICE: Duration = Duration::from_secs(1);
 
 /// A command to the directory's task.
 pub(crate) enum Command {
@@ -247,24 +249,34 @@ impl Directory {
     }
 
     /// Waits a bounded time until the plugins that are bound to an extension point are admitted or
-    /// rejected.
+    /// rejected, or the host is stopped.
     async fn wait_for_bound_plugins(&mut self) {
         let config = Arc::clone(&self.config);
-        let deadline = sleep(config.start_timeout);
-        let mut deadline = pin!(deadline);
-        let is_bound = |name: &&str| config.bindings.contains(name);
-        while self.pending().any(|name| is_bound(&name)) {
+        let token = self.runtime().token.clone();
+        let limit = config.start_timeout;
+        let mut deadline = pin!(sleep(limit));
+        let mut notice = pin!(sleep(START_NOTICE));
+        let mut is_noticed = false;
+        loop {
+            let awaited = self.pending().filter(|name| config.bindings.contains(name));
+            let plugins = awaited.collect::<Vec<_>>().join(", ");
+            if plugins.is_empty() {
+                return;
+            }
             tokio::select! {
                 biased;
+                () = token.cancelled() => return,
                 finished = self.tasks.next() => match finished {
                     Some(finished) => self.on_task_finished(finished).await,
                     None => return,
                 },
                 () = &mut deadline => {
-                    let plugins = self.pending().filter(is_bound).collect::<Vec<_>>().join(", ");
-                    let waited = config.start_timeout;
-                    tracing::error!(plugins, "serving without these plugins, not admitted within {waited:?} of the start");
+                    tracing::error!(plugins, "serving without these plugins, not admitted within {limit:?} of the start");
                     return;
+                }
+                () = &mut notice, if !is_noticed => {
+                    is_noticed = true;
+                    tracing::info!(plugins, "waiting up to {limit:?} for these plugins to be compiled and checked");
                 }
             }
         }
