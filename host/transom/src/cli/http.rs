@@ -181,7 +181,7 @@ pub(super) async fn success_text(response: Response) -> Result<String, Failure> 
     match status {
         status if status.is_success() => Ok(text),
         // The daemon is starting, or a proxy in front of it is.
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Err(Failure::Unreachable(format!("{status}: {text}")))
         }
         status => Err(Failure::Refused(format!("{status}: {text}"))),

@@ -34,9 +34,9 @@ pub(super) enum JobCommand {
 
 /// Queue one job, wait until it ends, and print its states and its output.
 ///
-/// Exit code 0 means `TASK_FINISHED`. Ctrl-C, SIGTERM and a timeout kill the job. If the daemon does
-/// not answer for longer than `--startup-timeout`, the exit code is 3, and the job may still be
-/// running.
+/// Exit code 0 means `TASK_FINISHED`. Ctrl-C, SIGTERM, a timeout and an invalid answer about its
+/// status kill the job. If the daemon does not answer for longer than `--startup-timeout`, or
+/// answers 502, 503 or 504, the exit code is 3, and the job may still be running.
 #[derive(Debug, Args)]
 pub(super) struct Run {
     /// URL of the daemon's workflow port.
@@ -266,7 +266,10 @@ impl JobFollower<'_> {
                         return Err(self.outage_error(&cause).context(Unavailable));
                     }
                 }
-                Err(Failure::Refused(cause)) => bail!("status of job {} not available: {cause}", self.id),
+                // Nobody would follow the job any more, so it must not go on running.
+                Err(Failure::Refused(cause)) => {
+                    return Ok(JobEnd::Cancelled(format!("its status is not available: {cause}")));
+                }
             }
             sleep(interval).await;
         }
