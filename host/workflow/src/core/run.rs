@@ -97,8 +97,11 @@ impl Run {
         let reason = cause.as_ref().and_then(|cause| cause.reason);
         let message = cause.map(|cause| cause.message).or_else(|| {
             let status = status.as_ref()?;
-            let limit = exceeded_limit(status.reason.as_deref()?, &self.spec)?;
-            let message = status.message.as_deref().unwrap_or("the limit was exceeded");
+            let message = status.message.as_deref();
+            let Some(limit) = exceeded_limit(status.reason.as_deref()?, &self.spec) else {
+                return message.and_then(|message| explained_kill(message, &self.spec));
+            };
+            let message = message.unwrap_or("the limit was exceeded");
             Some(format!("{message}; the job's limit: {limit}"))
         });
         JobRecord {
@@ -127,6 +130,18 @@ fn exceeded_limit(reason: &str, spec: &Spec) -> Option<String> {
             .map(|seconds| format!("{seconds} s (max_runtime)")),
         _ => None,
     }
+}
+
+/// The message of a Docker container that ended by SIGKILL, with the usual cause. The kernel kills so
+/// what exceeds its memory, and the agent's Docker executor reports no other reason than for any
+/// exit code.
+fn explained_kill(message: &str, spec: &Spec) -> Option<String> {
+    message.ends_with(" exited with status 137").then(|| {
+        format!(
+            "{message}: SIGKILL, which a container gets that needs more than its {} MB of memory (mem_limit)",
+            spec.mem
+        )
+    })
 }
 
 /// The view of a run that has ended; `changed`: the sequence number of this change.

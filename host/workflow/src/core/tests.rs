@@ -290,6 +290,18 @@ async fn failure_names_the_limit_that_the_task_exceeded() {
             (&json!(said), &json!(reason))
         );
     }
+    // A Docker container that was killed by the kernel, as the agent reports it.
+    let (job, killed) = ("killed", "Container exited with status 137");
+    let mut body = body.clone();
+    body["airflow_task_id"] = json!(job);
+    site.queue(body).await;
+    site.scheduler.launch(job).await;
+    site.scheduler.fail(job, killed, "REASON_COMMAND_EXECUTOR_FAILED");
+    let task = site.wait_for_state(job, "TASK_FAILED").await;
+    let said = format!(
+        "{killed}: SIGKILL, which a container gets that needs more than its 1024 MB of memory (mem_limit)"
+    );
+    assert_eq!(task["status"]["message"], json!(said));
 }
 
 #[tokio::test]
