@@ -1,12 +1,12 @@
 //! Access to a port.
 //!
-//! * [`PortConfig`]: all settings of a port, and the rule about exposure.
 //! * [`AccessPolicy`]: credentials and trusted networks, with a [`Requirement`] for each path.
 //! * [`Credentials`]: HTTP basic authentication.
 //! * [`Caller`]: the address and the user of the client that sent a request, directly or through
 //!   another daemon, which proves it with the [`DaemonKey`].
 //! * [`Access`]: host names and origins, against web pages of other sites.
 
+mod audit;
 mod authentication;
 mod caller;
 mod credentials;
@@ -15,13 +15,13 @@ mod daemon_key;
 mod guessing;
 mod networks;
 mod policy;
-mod port;
 
+pub(crate) use audit::Forwarded;
 pub use caller::{Authority, Caller};
 pub(crate) use caller::{state, take_statement};
 pub use credentials::{Credentials, Presented};
 pub(crate) use cross_site::CHECKED_HEADERS;
 pub use cross_site::{Access, AllowedHost, ForeignSite, Origin, guarded};
 pub use daemon_key::DaemonKey;
+pub(crate) use networks::loopback;
 pub use policy::{AccessPolicy, AccessRules, Denial, Requirement};
-pub use port::{BoundPort, LoopbackTrust, PortConfig, Tls, TlsFiles};

@@ -11,8 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 
-use crate::guarded_body::guarded;
-use crate::serve::is_event_stream;
+use crate::guarded_body::{guarded, is_event_stream};
 use crate::{ApiError, Owner, Shares};
 
 /// The budget of a port.

@@ -22,6 +22,10 @@ use crate::throttle::Throttle;
 /// How long a new connection waits while all others are busy.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The address of this machine that a client connected to; an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalAddr(pub(crate) SocketAddr);
+
 /// The connections of a port. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Connections(Arc<Shared>);

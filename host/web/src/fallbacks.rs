@@ -14,7 +14,7 @@ use crate::text::truncated;
 /// Adds JSON answers for unknown routes (404) and methods (405, with `Allow`), and a log line per
 /// request at `debug`.
 ///
-/// A router with its own answers for those sets its `fallback` after this. [`crate::serve`] sets
+/// A router with its own answers for those sets its `fallback` after this. `serve` sets
 /// the limits on bodies, heads and connections.
 pub fn with_fallbacks(router: Router) -> Router {
     router

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use self::connector::Connector;
-use crate::access::{self, CHECKED_HEADERS, Caller};
+use crate::access::{self, CHECKED_HEADERS, Caller, Forwarded};
 use crate::{ApiError, DaemonKey, Error, Result, request_trace};
 
 /// The maximum number of daemons that forward a request.
@@ -206,10 +206,6 @@ impl Forwarder {
         uri.build().ok()
     }
 }
-
-/// An extension of the response to a forwarded request: the leader has written its audit event.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Forwarded;
 
 /// Removes the headers of one connection: the standard ones, and those that `Connection` names.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {

@@ -1,5 +1,5 @@
-//! A response body that owns a guard. The guard is dropped when the response has been written or
-//! the client has disconnected.
+//! Response bodies: which are event streams, and those that own a guard. The guard is dropped when
+//! the response has been written or the client has disconnected.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,7 +7,14 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
+use http::{Response, header};
 use http_body::{Frame, SizeHint};
+
+/// Whether a response is an event stream, which takes as long as its client wants.
+pub(crate) fn is_event_stream(response: &Response<Body>) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
 
 struct GuardedBody<G> {
     body: Body,

@@ -77,7 +77,7 @@ where
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MaxBody(pub(crate) usize);
 
-/// The message of a 413. `limit` is known on ports that [`crate::serve`] serves.
+/// The message of a 413. `limit` is known on ports that `serve` serves.
 pub(crate) fn too_large(limit: Option<MaxBody>) -> String {
     match limit {
         Some(MaxBody(max)) => format!("The body is larger than the {max} bytes this port accepts"),

@@ -35,7 +35,6 @@
 mod access;
 mod answers;
 mod api_error;
-mod audit;
 mod certificate;
 mod compression;
 mod concurrency;
@@ -52,6 +51,7 @@ mod large_body;
 mod listener;
 pub mod metrics;
 mod network;
+mod port;
 mod port_metrics;
 mod problems;
 mod request_metrics;
@@ -63,8 +63,8 @@ mod text;
 mod throttle;
 
 pub use access::{
-    Access, AccessPolicy, AccessRules, AllowedHost, Authority, BoundPort, Caller, Credentials, DaemonKey,
-    Denial, ForeignSite, LoopbackTrust, Origin, PortConfig, Presented, Requirement, Tls, TlsFiles, guarded,
+    Access, AccessPolicy, AccessRules, AllowedHost, Authority, Caller, Credentials, DaemonKey, Denial,
+    ForeignSite, Origin, Presented, Requirement, guarded,
 };
 pub use answers::budgeted;
 pub use api_error::ApiError;
@@ -79,6 +79,7 @@ pub use json_errors::json_errors;
 pub use json_list::json_list;
 pub use listener::Listener;
 pub use network::Network;
+pub use port::{BoundPort, LoopbackTrust, PortConfig, Tls, TlsFiles};
 pub use port_metrics::register_port_metrics;
 pub use problems::{MAX_PROBLEMS, Problem, Problems};
 pub use request_metrics::RequestMetrics;

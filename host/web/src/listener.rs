@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use crate::{Certificate, Error, Result, inherited};
 
-/// A bound TCP port that is not served yet. Connections queue until [`crate::serve`] accepts them.
+/// A bound TCP port that is not served yet. Connections queue until `serve` accepts them.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) name: &'static str,

@@ -30,9 +30,9 @@ use transom_common::error_chain;
 
 use self::body_deadline::BodyLate;
 use self::refusals::{Refusals, RequestActivity};
-pub(crate) use self::streams::is_event_stream;
 use self::streams::{CLOSE, Streams};
 use self::write_deadline::WriteDeadline;
+use crate::connections::LocalAddr;
 use crate::json::{self, MaxBody};
 use crate::{
     ApiError, Certificate, ConnectionSlot, Connections, Error, Listener, Owner, Result, Shares, access,
@@ -83,10 +83,6 @@ impl Default for Limits {
         }
     }
 }
-
-/// The address of this machine that a client connected to; an extension of each request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LocalAddr(pub(crate) SocketAddr);
 
 /// Ends a connection whose client does not keep up with an event stream; an extension of each
 /// request. Ending the body is not enough: the connection closes only after the client has read

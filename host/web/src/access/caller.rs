@@ -15,7 +15,7 @@
 //! its sender's. So a daemon of an earlier version, which sends no proof, is a client with the
 //! credentials that it sends.
 //!
-//! [`crate::serve`] takes every header whose name begins with `x-transom-` out of a request before
+//! `serve` takes every header whose name begins with `x-transom-` out of a request before
 //! anything sees it, except those that list the forwarding daemons (`…-via`): they only stop loops,
 //! also among daemons of earlier versions.
 
@@ -58,7 +58,7 @@ pub enum Authority {
 /// Who sent a request; an extension of each request to a port that checks credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// The address of the client; `None` if it is unknown, in a router that [`crate::serve`] does
+    /// The address of the client; `None` if it is unknown, in a router that `serve` does
     /// not serve.
     pub client: Option<IpAddr>,
     /// The user; `None` without credentials.

@@ -46,7 +46,7 @@ use http_body::Body as _;
 
 use super::policy::AccessRules;
 use crate::ApiError;
-use crate::serve::LocalAddr;
+use crate::connections::LocalAddr;
 use crate::text::truncated;
 use crate::throttle::Throttle;
 pub use name::{AllowedHost, Origin};
@@ -331,7 +331,7 @@ fn is_json(value: &HeaderValue) -> bool {
 }
 
 /// Passes only requests that `access` accepts, and answers browsers of its origins with CORS
-/// headers. The address connected to is known if [`crate::serve`] serves the router.
+/// headers. The address connected to is known if `serve` serves the router.
 pub fn guarded(router: Router, access: Access) -> Router {
     let site = Arc::new((access, Throttle::of_rejections()));
     router.layer(middleware::from_fn(move |request: Request, next: Next| {

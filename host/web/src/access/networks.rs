@@ -12,7 +12,7 @@ pub(super) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
 }
 
 /// The loopback networks.
-pub(super) fn loopback() -> impl Iterator<Item = IpNet> {
+pub(crate) fn loopback() -> impl Iterator<Item = IpNet> {
     let v4 = Ipv4Net::new([127, 0, 0, 0].into(), 8).map(IpNet::from);
     let v6 = Ipv6Net::new([0, 0, 0, 0, 0, 0, 0, 1].into(), 128).map(IpNet::from);
     [v4, v6].into_iter().flatten()

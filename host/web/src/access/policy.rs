@@ -28,11 +28,11 @@ use http::{HeaderValue, Method, StatusCode, header};
 use ipnet::IpNet;
 
 use super::DaemonKey;
+use super::audit::Audit;
 use super::authentication::{Authentication, peer};
 use super::caller::{Authority, Caller, Vouched, accept_statement};
 use super::guessing::Guesses;
 use super::networks::is_within;
-use crate::audit::Audit;
 use crate::text::truncated;
 use crate::throttle::Throttle;
 use crate::{ApiError, Credentials, Owner, Presented};
@@ -103,19 +103,19 @@ impl AccessRules {
 /// Credentials and trusted networks of one port.
 #[derive(Clone, Debug)]
 pub struct AccessPolicy {
-    pub(super) section: &'static str,
-    pub(super) credential_keys: [&'static str; 2],
-    pub(super) credentials: Option<Credentials>,
+    pub(crate) section: &'static str,
+    pub(crate) credential_keys: [&'static str; 2],
+    pub(crate) credentials: Option<Credentials>,
     /// The user who may only read.
-    pub(super) reader: Option<Credentials>,
-    pub(super) networks: Vec<IpNet>,
+    pub(crate) reader: Option<Credentials>,
+    pub(crate) networks: Vec<IpNet>,
     /// The key of the daemons that forward requests to the port.
-    pub(super) daemon_key: Option<DaemonKey>,
+    pub(crate) daemon_key: Option<DaemonKey>,
 }
 
 impl AccessPolicy {
     /// Checks a request, which may change something or not (`changes`). A request without the
-    /// address of its client, from a router that [`crate::serve`] does not serve, comes from no
+    /// address of its client, from a router that `serve` does not serve, comes from no
     /// trusted network.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use http::{HeaderValue, Method, Response, header};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::guarded_body::guarded;
+use crate::guarded_body::{guarded, is_event_stream};
 use crate::{ApiError, ConnectionSlot, Owner, Shares};
 
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
@@ -53,12 +53,6 @@ impl Streams {
         response.headers_mut().insert(header::CONNECTION, CLOSE);
         response
     }
-}
-
-/// Whether a response is an event stream.
-pub(crate) fn is_event_stream(response: &Response<Body>) -> bool {
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
 /// 503, after which the connection is closed.

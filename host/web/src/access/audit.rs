@@ -11,9 +11,12 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::{Method, Uri};
 
-use crate::access::Caller;
-use crate::forward::Forwarded;
+use super::Caller;
 use crate::text::truncated;
+
+/// An extension of the response to a forwarded request: the leader has written its audit event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forwarded;
 
 /// The target of audit events.
 const TARGET: &str = "transom::audit";

@@ -9,13 +9,15 @@ use http::HeaderName;
 use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;
 
-use super::networks::loopback;
-use super::{Access, AccessPolicy, AccessRules, AllowedHost, Credentials, DaemonKey, Origin, guarded};
+use crate::access::loopback;
 use crate::answers::budgeted;
 use crate::compression::compressed;
 use crate::concurrency::limited;
 use crate::serve::body_limited;
-use crate::{Certificate, Error, Forwarder, Limits, Listener, Result, TlsPem, serve};
+use crate::{
+    Access, AccessPolicy, AccessRules, AllowedHost, Certificate, Credentials, DaemonKey, Error, Forwarder,
+    Limits, Listener, Origin, Result, TlsPem, guarded, serve,
+};
 
 /// The ALPN protocol.
 const HTTP_ALPN: &[u8] = b"http/1.1";
@@ -177,7 +179,8 @@ impl PortConfig {
     }
 
     /// The router behind every check of the port: host names and origins, then credentials and
-    /// networks, then the number of requests and the memory of answers. Its responses are compressed for clients that accept
+    /// networks, then the number of requests and the memory of answers. Its responses are compressed
+    /// for clients that accept
     /// that.
     pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
         compressed(self.checked(router, rules))
@@ -301,7 +304,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::serve::LocalAddr;
+    use crate::connections::LocalAddr;
 
     #[tokio::test]
     async fn read_only_port_checks_host_names_of_connections_that_arrive_on_loopback() {
