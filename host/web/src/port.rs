@@ -180,8 +180,7 @@ impl PortConfig {
 
     /// The router behind every check of the port: host names and origins, then credentials and
     /// networks, then the number of requests and the memory of answers. Its responses are compressed
-    /// for clients that accept
-    /// that.
+    /// for clients that accept that.
     pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
         compressed(self.checked(router, rules))
     }

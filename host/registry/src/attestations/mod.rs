@@ -2,7 +2,7 @@
 //! rules, without a registry.
 //!
 //! An attestation is an in-toto statement in a DSSE envelope, as `cosign attest` attaches it: under a tag, or
-//! in a sigstore bundle ([`crate::bundles`]). An SBOM may also be attached without an envelope and signature
+//! in a sigstore bundle. An SBOM may also be attached without an envelope and signature
 //! (`cosign attach sbom`). Only a summary is kept. Attestations are only shown to operators; admission
 //! ignores them.
 
