@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 use transom_registry::{Registries, network::Reserved, signatures::Signatures};
 use transom_store::Store;
 
-use crate::{manifest::limits::Limits, observe::health::Probation, runtime::engine::CompileLimits};
+use crate::manifest::{limits::Limits, probation::Probation};
 
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,13 +152,6 @@ pub struct Config {
 }
 
 impl Config {
-    pub(crate) fn compile_limits(&self) -> CompileLimits {
-        CompileLimits {
-            cpu: self.compile_timeout,
-            wall_clock: self.compile_wall_clock,
-        }
-    }
-
     /// The defaults for `dir`: first-party names, default limits, two minutes of processor time for a compilation, a
     /// scan every 30 s, no store, `.transom` below `dir` as private directory.
     pub fn new(dir: impl Into<PathBuf>) -> Config {

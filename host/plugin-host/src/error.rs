@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
-use crate::manifest::name::VALID_NAMES;
+use crate::name::VALID_NAMES;
 
 /// Why the plugin host could not start.
 #[derive(Debug, thiserror::Error)]

@@ -42,8 +42,10 @@
 mod api;
 mod config;
 mod error;
+mod fault;
 mod lifecycle;
 mod manifest;
+mod name;
 mod network;
 mod observe;
 mod runtime;
@@ -59,10 +61,10 @@ pub use lifecycle::directory::upload::Uploaded;
 pub use manifest::{
     check_manifest,
     limits::{Instances, Limits},
+    probation::Probation,
     units::parse_duration,
 };
 pub use observe::{
-    health::Probation,
     recent_log::LogLine,
     status::{Change, Difference, Recorded, Rollout, RolloutKind, State, Status, Trap},
 };

@@ -32,14 +32,14 @@ use crate::{
             upload::{self, Uploaded},
         },
     },
-    manifest::name::is_name,
+    name::is_name,
     observe::{
         metrics::Metrics,
         recent_log::LogLine,
         status::{Change, Status},
     },
     runtime::{
-        engine::{Compilers, Engine},
+        engine::{CompileLimits, Compilers, Engine},
         executor::{self, GuestExecutor, Priority},
         pool::Runtime,
         shadow::calls::{Open, Prepare, Validate},
@@ -97,7 +97,7 @@ impl Config {
         });
         let compilers = Compilers::new(
             config.compiler.clone(),
-            config.compile_limits(),
+            CompileLimits::from(&*config),
             Priority::Background,
         );
         let admission_context = AdmissionContext {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use transom_registry::Origin;
 
 use super::{Manifest, ManifestError, limits::Limits, table};
-use crate::observe::health::Probation;
+use crate::manifest::probation::Probation;
 
 /// A component and its manifest as they were read.
 #[derive(Clone, Debug)]

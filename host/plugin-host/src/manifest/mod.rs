@@ -62,7 +62,7 @@ pub(crate) mod grants;
 pub(crate) mod imports;
 pub(crate) mod limits;
 pub(crate) mod masks;
-pub(crate) mod name;
+pub(crate) mod probation;
 pub(crate) mod rollout;
 pub(crate) mod schema;
 mod section;
@@ -78,9 +78,9 @@ use crate::{
             Instances, Limits, MAX_ATTEMPT_DURATION, MAX_CALL_DURATION, MAX_COMPONENT_SIZE, MAX_INSTANCES,
             MAX_MEMORY, MAX_TABLE,
         },
+        probation::Probation,
         rollout::Rollout,
     },
-    observe::health::Probation,
     worlds::WorldName,
 };
 

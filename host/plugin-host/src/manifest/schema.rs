@@ -4,19 +4,22 @@
 //! The schema is JSON Schema 2020-12. It comes from the component, so it is untrusted: no reference
 //! is fetched, patterns are matched in linear time (without look-around and back-references), and
 //! the size, the depth and the number of references are bounded. Validation may still take
-//! exponential time, so [`crate::runtime::config_check`] runs it. Errors name the place in the configuration
-//! and never quote its values, which may be secret.
+//! exponential time, so the runtime's `config_check` runs it within limits. Errors name the place in
+//! the configuration and never quote its values, which may be secret.
+
+use std::time::Duration;
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transom_common::text::one_line;
 
-use crate::{
-    runtime::config_check::{MAX_CPU, MAX_MEMORY},
-    worlds::about::{ConfigError, MAX_ERRORS},
-};
+use crate::worlds::about::{ConfigError, MAX_ERRORS};
 
+/// Processor time of an evaluation. Real schemas take milliseconds.
+pub(crate) const MAX_CPU: Duration = Duration::from_secs(3);
+/// Writable memory of an evaluation in bytes.
+pub(crate) const MAX_MEMORY: u64 = 256 << 20;
 /// Maximum size of a schema in bytes.
 const MAX_SCHEMA: usize = 64 << 10;
 /// Maximum number of references in a schema. References can be nested, so that the work grows
@@ -54,7 +57,7 @@ fn names(keys: &[String]) -> String {
 }
 
 /// Checks `config`, a JSON object, against `schema`. Without a schema the object has to be empty.
-/// This may take long, so that only [`crate::runtime::config_check`] calls it.
+/// This may take long, so that only the runtime's `config_check` calls it.
 pub(crate) fn check(schema: Option<&str>, config: &Value) -> Result<(), SchemaError> {
     let Some(schema) = schema else {
         return match config.as_object().filter(|it| !it.is_empty()) {

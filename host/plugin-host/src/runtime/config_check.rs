@@ -19,14 +19,10 @@ use crate::{
     config::Compiler,
     manifest::{
         masks::Masks,
-        schema::{self, SchemaError},
+        schema::{self, MAX_CPU, MAX_MEMORY, SchemaError},
     },
 };
 
-/// Processor time of an evaluation. Real schemas take milliseconds.
-pub(crate) const MAX_CPU: Duration = Duration::from_secs(3);
-/// Writable memory of an evaluation in bytes.
-pub(crate) const MAX_MEMORY: u64 = 256 << 20;
 /// Wall-clock time, for a machine that is so busy that an evaluation gets no processor time.
 const MAX_WALL_CLOCK: Duration = Duration::from_mins(1);
 

@@ -13,7 +13,6 @@ mod child_process;
 pub(crate) mod config_check;
 pub(crate) mod engine;
 pub(crate) mod executor;
-pub(crate) mod fault;
 pub(crate) mod json;
 pub(crate) mod pool;
 pub(crate) mod recording;

@@ -10,14 +10,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     error::CallError,
+    fault::Fault,
     manifest::{Manifest, grants::Grants, limits::Limits},
     observe::{
         guest_log::GuestLog,
-        health::{Health, HealthWatch, Probation},
+        health::{Health, HealthWatch},
         status::Trap,
         version_metrics::{CallOutcome, GaugeGuard, VersionMetrics},
     },
-    runtime::{fault::Fault, recording::Recorder},
+    runtime::recording::Recorder,
     worlds::WorldName,
 };
 
@@ -103,7 +104,7 @@ impl VersionContext {
             environment: self.environment.clone(),
             log: Arc::clone(&self.log),
             metrics: VersionMetrics::unexported(),
-            health: Health::new(Probation::default()),
+            health: Health::new(crate::manifest::probation::Probation::default()),
             limits: self.limits.clone(),
         }
     }

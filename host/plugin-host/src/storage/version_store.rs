@@ -114,8 +114,8 @@ fn digest_hex(digest: &str) -> Result<&str, String> {
 mod tests {
     use super::*;
     use crate::{
+        manifest::probation::Probation,
         manifest::{files::ManifestFile, limits::Limits},
-        observe::health::Probation,
     };
 
     #[test]

@@ -32,7 +32,7 @@ use crate::{
     observe::{metrics::Metrics, version_metrics::VersionMetrics},
     runtime::{
         engine::{
-            Compilers, Engine,
+            CompileLimits, Compilers, Engine,
             worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
         },
         executor::{GuestExecutor, Priority},
@@ -193,7 +193,7 @@ impl TrialHost {
         };
         let compilers = Compilers::new(
             config.compiler.clone(),
-            config.compile_limits(),
+            CompileLimits::from(&config),
             Priority::Interactive,
         );
         Ok(TrialHost {

@@ -5,7 +5,8 @@ use transom_registry::{FetchError, signatures::SignatureError};
 use super::replayed::ReplayRefusal;
 use crate::{
     error::CallError,
-    manifest::{ManifestError, imports::ImportError, name::VALID_NAMES, schema::SchemaError},
+    manifest::{ManifestError, imports::ImportError, schema::SchemaError},
+    name::VALID_NAMES,
     runtime::{
         engine::{CompileError, ExceedsPool, WorldMismatch},
         executor::BlockingTaskError,

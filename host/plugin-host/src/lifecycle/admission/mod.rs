@@ -19,7 +19,8 @@ use transom_registry::{Origin, Provenance, Trust};
 use crate::{
     config::Config,
     lifecycle::table::Serving,
-    manifest::{Manifest, files::Files, imports, name::is_name},
+    manifest::{Manifest, files::Files, imports},
+    name::is_name,
     observe::version_metrics::VersionMetrics,
     runtime::{
         active_version::ActiveVersion,

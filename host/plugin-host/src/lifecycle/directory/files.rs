@@ -21,8 +21,8 @@ use crate::{
     manifest::{
         files::{Files, ManifestFile},
         limits::{MAX_COMPONENT_SIZE, MAX_MANIFEST},
-        name::is_name,
     },
+    name::is_name,
     runtime::executor::run_blocking,
 };
 

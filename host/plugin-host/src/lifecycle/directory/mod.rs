@@ -50,7 +50,7 @@ use crate::{
     observe::{health::HealthEvent, metrics::Metrics, status::Change},
     runtime::{
         candidate::{CandidateJudged, CandidateVerdict},
-        engine::Compilers,
+        engine::{CompileLimits, Compilers},
         executor::Priority,
         pool::Runtime,
     },
@@ -199,7 +199,7 @@ impl Directory {
         let config = Arc::clone(&admission_context.config);
         let compilers = Compilers::new(
             config.compiler.clone(),
-            config.compile_limits(),
+            CompileLimits::from(&*config),
             Priority::Interactive,
         );
         let interactive_context = AdmissionContext {

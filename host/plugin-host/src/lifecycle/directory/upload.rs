@@ -19,7 +19,8 @@ use super::{
 use crate::{
     config::Config,
     error::UploadError,
-    manifest::{Manifest, files::ManifestFile, limits::MAX_COMPONENT_SIZE, name::is_name},
+    manifest::{Manifest, files::ManifestFile, limits::MAX_COMPONENT_SIZE},
+    name::is_name,
     runtime::executor::run_blocking,
     storage::{
         admission_record::AdmissionOutcome,

@@ -23,7 +23,7 @@ use super::{
     recent_log::RecentLog,
     status::Trap,
 };
-use crate::{error::CallError, runtime::fault::Fault};
+use crate::{error::CallError, fault::Fault};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

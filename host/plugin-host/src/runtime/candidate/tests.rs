@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    manifest::{files::ManifestFile, limits::Limits},
-    observe::{health::Probation, metrics::Metrics},
+    manifest::{files::ManifestFile, limits::Limits, probation::Probation},
+    observe::metrics::Metrics,
 };
 
 /// Statistics of a candidate whose rollout is the one of this manifest.

@@ -24,7 +24,10 @@ use tokio::{
 };
 
 use super::{ArtifactKey, CompileError, CompiledArtifact, compile_process, precompile::precompile};
-use crate::{config::Compiler, runtime::executor::Priority};
+use crate::{
+    config::{Compiler, Config},
+    runtime::executor::Priority,
+};
 
 /// Maximum number of concurrent compilations.
 const MAX_CONCURRENT: usize = 4;
@@ -37,6 +40,15 @@ pub(crate) struct CompileLimits {
     /// Processor time.
     pub(crate) cpu: Duration,
     pub(crate) wall_clock: Duration,
+}
+
+impl From<&Config> for CompileLimits {
+    fn from(config: &Config) -> CompileLimits {
+        CompileLimits {
+            cpu: config.compile_timeout,
+            wall_clock: config.compile_wall_clock,
+        }
+    }
 }
 
 /// Compiles components. Cheap to clone.

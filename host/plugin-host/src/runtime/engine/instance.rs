@@ -23,9 +23,10 @@ use super::{
 };
 use crate::{
     error::CallError,
+    fault::Fault,
     manifest::limits::Instances,
     observe::version_metrics::{CallOutcome, GaugeGuard},
-    runtime::{fault::Fault, version_context::VersionContext},
+    runtime::version_context::VersionContext,
     worlds::about::{ConfigError, Description},
 };
 

@@ -25,6 +25,7 @@ use transom_registry::Provenance;
 
 use crate::{
     error::CallError,
+    fault::Fault,
     manifest::{
         limits::{Instances, MAX_INSTANCES},
         masks::Masks,
@@ -33,7 +34,6 @@ use crate::{
     runtime::{
         engine::{Engine, Instance, Reply, World, span},
         executor::GuestExecutor,
-        fault::Fault,
         version_context::{QueueWait, VersionContext},
     },
     worlds::WorldName,

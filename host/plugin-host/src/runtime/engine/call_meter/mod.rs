@@ -24,10 +24,12 @@ use super::clock::Clock;
 use thread_cpu_clock::CpuClock;
 use transom_common::text::{clip, one_line};
 
-use crate::runtime::{
-    executor::{self, CPU_BUDGET_BEFORE_DEMOTION},
+use crate::{
     fault::{Fault, Frames},
-    version_context::VersionContext,
+    runtime::{
+        executor::{self, CPU_BUDGET_BEFORE_DEMOTION},
+        version_context::VersionContext,
+    },
 };
 
 /// The limits of one call.

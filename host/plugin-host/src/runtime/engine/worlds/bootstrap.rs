@@ -5,15 +5,13 @@ use std::sync::Arc;
 use super::common;
 use crate::{
     error::CallError,
-    runtime::{
-        engine::{
-            Instance, World,
-            bindings::bootstrap::{BootstrapHandler, BootstrapHandlerPre},
-            convert::bootstrap as convert,
-            guest::Guest,
-            instance::Reply,
-        },
-        fault::Fault,
+    fault::Fault,
+    runtime::engine::{
+        Instance, World,
+        bindings::bootstrap::{BootstrapHandler, BootstrapHandlerPre},
+        convert::bootstrap as convert,
+        guest::Guest,
+        instance::Reply,
     },
     worlds::bootstrap::{Context, Prepared, Refusal},
 };

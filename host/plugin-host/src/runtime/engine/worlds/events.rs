@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     error::CallError,
+    fault::Fault,
     runtime::{
         engine::{
             Instance, World,
@@ -23,7 +24,6 @@ use crate::{
             guest::Guest,
             instance::Reply,
         },
-        fault::Fault,
         json::{NO_OBJECT, is_object},
     },
     worlds::events::{Decision, Event, MAX_EVENT_BYTES, SharedQuery},

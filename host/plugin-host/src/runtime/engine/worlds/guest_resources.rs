@@ -8,9 +8,9 @@ use std::{
 
 use wasmtime::component::ResourceAny;
 
-use crate::runtime::{
-    engine::{Instance, World},
+use crate::{
     fault::Fault,
+    runtime::engine::{Instance, World},
 };
 
 /// The resources of one instance, by the ID of their owner. `N` is additional data of each.

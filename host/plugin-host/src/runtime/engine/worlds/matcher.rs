@@ -18,20 +18,18 @@ use super::{
 };
 use crate::{
     error::CallError,
-    runtime::{
-        engine::{
-            Instance, World,
-            bindings::matcher::{
-                AttributeMatcher, AttributeMatcherIndices,
-                exports::transom::matcher::matcher::Task as GeneratedTask,
-            },
-            convert::matcher as convert,
-            direct_call::{DirectCall, find_export},
-            guest::Guest,
-            instance::Reply,
-            matcher_lists::Verdicts,
+    fault::Fault,
+    runtime::engine::{
+        Instance, World,
+        bindings::matcher::{
+            AttributeMatcher, AttributeMatcherIndices,
+            exports::transom::matcher::matcher::Task as GeneratedTask,
         },
-        fault::Fault,
+        convert::matcher as convert,
+        direct_call::{DirectCall, find_export},
+        guest::Guest,
+        instance::Reply,
+        matcher_lists::Verdicts,
     },
     worlds::{
         agent_mirror::{AgentMirror, Changes},

@@ -13,6 +13,7 @@ use wasmtime::component::ResourceAny;
 use super::common;
 use crate::{
     error::CallError,
+    fault::Fault,
     runtime::{
         engine::{
             Instance, World,
@@ -22,7 +23,6 @@ use crate::{
             guest::Guest,
             instance::{AnswerKind, Reply},
         },
-        fault::Fault,
         json::{NO_OBJECT, is_object},
     },
     worlds::{
