@@ -108,6 +108,8 @@ fn answer_depends_on_name_and_type() {
         ("fw.mesos.", T::ANY, NoError, "", "SOA"),
         ("nope.mesos.", T::A, NXDomain, "", "SOA"),
         ("nope.mesos.", T::SRV, NXDomain, "", "SOA"),
+        ("_nope._tcp.fw.mesos.", T::SRV, NXDomain, "", "SOA"),
+        ("_http._tcp.web.fw.mesos.", T::SRV, NXDomain, "", "SOA"),
         ("nope.mesos.", T::ANY, NXDomain, "", "SOA"),
         ("mesos.", T::SOA, NoError, "SOA", ""),
         ("mesos.", T::NS, NoError, "NS", ""),
