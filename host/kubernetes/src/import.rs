@@ -19,7 +19,7 @@ use transom_store::typed;
 use transom_store::{Batch, Expect, Fenced, Store};
 
 use crate::config::Config;
-use crate::core::persist::{self, StoredClientConfig, Wanted, all_ready};
+use crate::core::persist::{self, StoredClientConfig, Wanted};
 use crate::core::version::IMPORTED;
 use crate::kind::{Kind, PerKind};
 use crate::orchestrator::ClientConfig;
@@ -148,7 +148,6 @@ fn wanted(original: &Value, config: &Config) -> Wanted {
         configured,
         restore: (restore != PerKind::default()).then_some(restore),
         cordoned: original["K3SDisableScheduling"] == true,
-        ready_once: all_ready(),
         ..Wanted::default()
     }
 }

@@ -31,7 +31,7 @@
 //! * A server starts when the datastore is healthy, an agent when a server's API answers.
 //! * A kvstore of several members keeps its quorum: one member at a time joins, leaves or is replaced,
 //!   and only while the others have the quorum.
-//! * One running task at a time is replaced, and the next one only when every node is ready.
+//! * One running task at a time is replaced, and the next one only when as many nodes are ready as before.
 //! * Of several servers the one that clients use is replaced last, when the client configuration of
 //!   another server is served.
 //! * An agent's node is drained before its task ends, for at most the drain timeout. While the API does

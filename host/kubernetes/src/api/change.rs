@@ -46,8 +46,14 @@ pub(super) async fn restart(State(api): State<Api>, Path(name): Path<String>) ->
             Kind::Agent => Scope::Agents,
         },
     };
-    api.ask(|reply| Command::Restart { scope, reply }).await?;
-    Ok(success(JSON, "Restart Scheduled."))
+    let waits = api.ask(|reply| Command::Restart { scope, reply }).await?;
+    Ok(match waits {
+        None => success(JSON, "Restart Scheduled."),
+        Some(reason) => success(
+            JSON,
+            format!("The restart waits and continues automatically: {reason}."),
+        ),
+    })
 }
 
 /// `PUT /datastore/move`

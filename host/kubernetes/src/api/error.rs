@@ -25,7 +25,7 @@ impl From<Refusal> for ApiError {
             Refusal::AlreadyStarted => {
                 not_acceptable("Every kind has a count that is not 0, so there is nothing to start.")
             }
-            Refusal::NothingToRestart => not_acceptable("All counts are 0, so there is nothing to restart."),
+            Refusal::NothingToRestart => not_acceptable("The counts of all kinds to restart are 0, so there is nothing to restart."),
             Refusal::BadResource(problem) => unprocessable(problem),
             Refusal::SeveralMembers => unprocessable(
                 "The kvstore has several members, which replace each other: none of them has to be moved."

@@ -22,7 +22,7 @@ pub(crate) enum Refusal {
     SeveralSqlDatastores(u32),
     /// Every kind has a count that is not 0, so there is nothing to start.
     AlreadyStarted,
-    /// All counts are 0, so there is nothing to restart.
+    /// The counts of all kinds to restart are 0.
     NothingToRestart,
     /// A resource must be positive and possible, and a limit at least the resource.
     BadResource(String),
@@ -103,8 +103,11 @@ pub(crate) enum Command {
     Stop { reply: Reply<()> },
     /// Sets the counts to those before the last stop.
     Start { reply: Reply<()> },
-    /// Replaces tasks one by one.
-    Restart { scope: Scope, reply: Reply<()> },
+    /// Replaces tasks one by one. Replies with the reason why none is replaced now, if there is one.
+    Restart {
+        scope: Scope,
+        reply: Reply<Option<String>>,
+    },
     /// Changes a resource, or its limit, of the tasks of a kind; those that run are replaced one by
     /// one.
     Adjust {

@@ -231,8 +231,8 @@ impl Members {
                 replaced
             };
             effects.extend(self.step(kind, number, Input::Tick, strategy, now));
-            // Another server or agent replaces it, and a change that waits until every node is ready
-            // must not wait for this one. A member of a kvstore stays: it has its data and may return.
+            // Another server or agent replaces it, and a change that waits for nodes must not
+            // wait for this one. A member of a kvstore stays: it has its data and may return.
             let member = self.of(kind).get(&number);
             let inactive = |member: &Member| member.replica.condition == Condition::UnreachableInactive;
             if kind != Kind::Datastore && member.is_some_and(inactive) {

@@ -64,10 +64,10 @@ pub(crate) struct Wanted {
     /// Counts the requested restarts of each kind.
     #[serde(default)]
     pub(crate) generations: PerKind<u64>,
-    /// Whether a task of each kind was ever ready. A change does not wait for kinds that never were.
-    /// Records of daemons without this field are from clusters that ran.
-    #[serde(default = "all_ready")]
-    pub(crate) ready_once: PerKind<bool>,
+    /// How many of the wanted tasks of each kind were ready at the same time. A change waits only for as
+    /// many. `None`: as many as are wanted; records without this field are from clusters that ran.
+    #[serde(default)]
+    pub(crate) ready_before: PerKind<Option<u32>>,
     /// Whether several members of a kvstore were ever wanted. From then on each member, even a single
     /// one, has a port for other members.
     #[serde(default)]
@@ -75,10 +75,6 @@ pub(crate) struct Wanted {
     /// The last change of the count of agents by the autoscaler.
     #[serde(default)]
     pub(crate) autoscaled: Option<Autoscaled>,
-}
-
-pub(crate) fn all_ready() -> PerKind<bool> {
-    PerKind::from_fn(|_| true)
 }
 
 /// Resources that replace the configured ones.
@@ -128,6 +124,7 @@ impl Wanted {
             counts,
             configured: counts,
             cordoned: config.orchestrator.disable_scheduling,
+            ready_before: PerKind::from_fn(|_| Some(0)),
             ..Self::default()
         }
     }

@@ -1,4 +1,4 @@
-//! Since when nodes are not ready, and which kinds were ever ready.
+//! Since when nodes are not ready, and how many were ready before.
 
 use jiff::Timestamp;
 use transom_common::error_chain;
@@ -9,13 +9,18 @@ use super::persist::Wanted;
 use crate::kind::{Kind, PerKind};
 
 impl Core {
-    /// Stores which kinds had a ready task.
-    pub(super) async fn record_ready_kinds(&mut self) {
-        let (known, ready) = (self.wanted.ready_once, self.plan.ready);
-        let ready_once = PerKind::from_fn(|kind| *known.of(kind) || *ready.of(kind));
-        if ready_once != known {
+    /// Stores how many tasks of each kind were ready.
+    pub(super) async fn record_ready(&mut self) {
+        let (known, ready) = (self.wanted.ready_before, self.plan.ready);
+        let counts = self.wanted.counts;
+        let ready_before = PerKind::from_fn(|kind| {
+            let wanted = *counts.of(kind);
+            let most = known.of(kind).unwrap_or(wanted).max(*ready.of(kind));
+            Some(most.min(wanted))
+        });
+        if ready_before != known {
             let wanted = Wanted {
-                ready_once,
+                ready_before,
                 ..self.wanted.clone()
             };
             self.put_wanted(wanted, "that nodes were ready").await;

@@ -84,7 +84,7 @@ impl Core {
             }
         }
         self.uncordon().await;
-        self.record_ready_kinds().await;
+        self.record_ready().await;
         self.retry_scripts();
         self.refresh_members();
         self.read_client_config();
@@ -94,7 +94,7 @@ impl Core {
         self.publish_view();
     }
 
-    fn next_plan(&self, versions: &PerKind<String>, now: Timestamp) -> Plan {
+    pub(super) fn next_plan(&self, versions: &PerKind<String>, now: Timestamp) -> Plan {
         let goal = Goal {
             counts: self.planned_counts(),
             cordoned: self.wanted.cordoned,
@@ -183,7 +183,7 @@ impl Core {
             silent_since: self.orchestrator.silent_since,
             backoff: PerKind::from_fn(|kind| self.members.backoff(kind, now)),
             kvstore: self.planned_kvstore(),
-            never_ready: PerKind::from_fn(|kind| !self.wanted.ready_once.of(kind)),
+            ready_before: self.wanted.ready_before,
             hand_over_since: self.hand_over.as_ref().map(|known| known.since),
         }
     }

@@ -156,15 +156,17 @@ impl Core {
         self.store_wanted(wanted).await
     }
 
-    async fn restart(&mut self, scope: Scope) -> Result<(), Refusal> {
-        if self.wanted.counts == PerKind::default() {
+    async fn restart(&mut self, scope: Scope) -> Result<Option<String>, Refusal> {
+        let mut covered = Kind::ALL.into_iter().filter(|kind| scope.covers(*kind));
+        if covered.all(|kind| *self.wanted.counts.of(kind) == 0) {
             return Err(Refusal::NothingToRestart);
         }
         let mut wanted = self.wanted.clone();
         for kind in Kind::ALL.into_iter().filter(|kind| scope.covers(*kind)) {
             *wanted.generations.of_mut(kind) += 1;
         }
-        self.store_wanted(wanted).await
+        self.store_wanted(wanted).await?;
+        Ok(self.next_plan(&self.versions(), Timestamp::now()).halted)
     }
 
     async fn adjust(

@@ -121,9 +121,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Ends a member. It leaves the etcd cluster first.
-    pub(super) fn remove_member(&mut self, kvstore: &Kvstore, member: &Member, reason: RemovalReason) {
+    pub(super) fn remove_member(&mut self, kvstore: &Kvstore, member: &Member, why: RemovalReason) {
         let (kind, number) = (Kind::Datastore, member.number);
-        let end = Step::Remove { kind, number, reason };
+        let end = Step::Remove {
+            kind,
+            number,
+            reason: why,
+        };
         // A member ends without leaving first in these cases: a learner, which does not count for the
         // quorum; the only voter, whose data stay; any member of a kvstore that is stopped without a
         // quorum, because all members return to their data later; and a request that was not launched,
@@ -142,13 +146,15 @@ impl<'a> Planner<'a> {
         if !self.can_leave(kvstore, healthy) {
             // Without a quorum an unhealthy member ends without leaving the cluster: it returns with
             // its data and the changed configuration.
-            if reason == RemovalReason::Changed && !healthy && !has_quorum {
+            if why == RemovalReason::Changed && !healthy && !has_quorum {
                 return self.plan.steps.push(end);
             }
-            return self.wait(
-                kind,
-                format!("member {number} leaves the kvstore when the others have the quorum without it"),
-            );
+            let reason =
+                format!("member {number} leaves the kvstore when the others have the quorum without it");
+            return match why {
+                RemovalReason::Changed => self.halt(kind, reason),
+                _ => self.wait(kind, reason),
+            };
         }
         match (kvstore.silent_since, member.etcd) {
             (None, Some(etcd)) => self.plan.steps.push(Step::Dismiss { etcd }),

@@ -3,8 +3,8 @@
 //!
 //! The order is fixed: servers start when the datastore is healthy, and agents start when a server
 //! answers. Tasks are removed in the opposite order. Running tasks are replaced one at a time, one
-//! kind after the other, and the next one only when every node is ready again. So a change that
-//! breaks the first node affects no other.
+//! kind after the other, and the next one only when as many nodes are ready as before. So a change that
+//! breaks the first node affects no other, and nodes that were never ready hold no change up.
 //!
 //! The members of a kvstore form one etcd cluster, which must keep its quorum: [`kvstore`] contains
 //! their rules. [`datastore`] contains the rule for any other datastore, and [`servers`] the rules for
@@ -13,6 +13,7 @@
 //! [`next_steps`] is called after every event and at each heartbeat. The core starts the steps
 //! without waiting for them; steps under way are part of the observed state.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -27,6 +28,9 @@ mod readiness;
 mod servers;
 
 pub(crate) use kvstore::{Absent, Kvstore, Start};
+
+/// How many tasks a reason names.
+const MAX_NAMED: usize = 5;
 
 /// The wanted state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,8 +54,8 @@ pub(crate) struct Observed {
     pub(crate) backoff: PerKind<Option<Timestamp>>,
     /// The datastore's etcd cluster, if it may have several members.
     pub(crate) kvstore: Option<Kvstore>,
-    /// Whether no task of a kind was ever ready.
-    pub(crate) never_ready: PerKind<bool>,
+    /// How many tasks of a kind were ready at the same time; `None`: as many as are wanted.
+    pub(crate) ready_before: PerKind<Option<u32>>,
     /// Since when the client configuration of another server is being read.
     pub(crate) hand_over_since: Option<Timestamp>,
 }
@@ -168,8 +172,11 @@ pub(crate) struct Plan {
     pub(crate) recheck_at: Option<Timestamp>,
     /// Whether everything wanted runs and is ready.
     pub(crate) settled: bool,
-    /// Whether each kind has a task that is ready.
-    pub(crate) ready: PerKind<bool>,
+    /// How many tasks of each kind are ready.
+    pub(crate) ready: PerKind<u32>,
+    /// Why no task of another configuration is replaced now; `None`: one is being replaced, or none has
+    /// to be.
+    pub(crate) halted: Option<String>,
 }
 
 /// Computes the next steps.
@@ -188,10 +195,7 @@ pub(crate) fn next_steps(goal: &Goal, observed: &Observed, policy: &Policy, now:
     planner.remove_nodes();
     planner.cordon();
     planner.plan.settled = Kind::ALL.into_iter().all(|kind| planner.is_complete(kind));
-    planner.plan.ready = PerKind::from_fn(|kind| {
-        let mut members = planner.members(kind).iter();
-        members.any(|member| planner.is_ready(kind, member))
-    });
+    planner.plan.ready = PerKind::from_fn(|kind| planner.count_ready(kind));
     planner.replace();
     planner.cancel_drains();
     planner.plan
@@ -221,6 +225,12 @@ impl<'a> Planner<'a> {
 
     fn wait(&mut self, kind: Kind, reason: impl Into<String>) {
         self.plan.waiting.push((kind, reason.into()));
+    }
+
+    /// Adds the reason why no task of another configuration is replaced.
+    fn halt(&mut self, kind: Kind, reason: String) {
+        self.plan.halted = Some(reason.clone());
+        self.wait(kind, reason);
     }
 
     fn recheck_at(&mut self, at: Timestamp) {
@@ -401,6 +411,7 @@ impl<'a> Planner<'a> {
     /// Replaces one task: one whose node stays away, or one whose configuration is not the wanted one.
     fn replace(&mut self) {
         if self.goal.paused {
+            self.plan.halted = Some("a backup is being restored".to_owned());
             return;
         }
         if self.plan.steps.iter().any(|step| {
@@ -416,10 +427,8 @@ impl<'a> Planner<'a> {
         let leaving = |kind: &Kind| self.members(*kind).iter().any(|member| member.leaving);
         if let Some(leaving) = Kind::ALL.into_iter().find(leaving) {
             if let Some(kind) = changed {
-                self.wait(
-                    kind,
-                    format!("a changed configuration waits until a leaving {leaving} has ended"),
-                );
+                let reason = format!("a changed configuration waits until a leaving {leaving} has ended");
+                self.wait(kind, reason);
             }
             return;
         }
@@ -445,12 +454,13 @@ impl<'a> Planner<'a> {
         if let Some(member) = broken {
             return self.remove(kind, &member, RemovalReason::Changed);
         }
-        if Kind::ALL.into_iter().any(|kind| self.is_waited_for(kind)) {
-            let reason = "a changed configuration waits until every task runs and every node is ready";
-            let unready = self
-                .unready()
-                .map(|(kind, number)| format!("; {kind} {number} is not ready"));
-            return self.wait(kind, format!("{reason}{}", unready.unwrap_or_default()));
+        if let Some(awaited) = Kind::ALL.into_iter().find(|it| self.is_waited_for(*it, kind)) {
+            let mut reason =
+                "a changed configuration waits until every task and node that was ready before is ready again".to_owned();
+            for number in self.unready(awaited).take(MAX_NAMED) {
+                let _ = write!(reason, "; {awaited} {number} is not ready");
+            }
+            return self.halt(kind, reason);
         }
         let oldest = members
             .iter()

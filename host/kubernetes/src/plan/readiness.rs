@@ -13,20 +13,32 @@ impl Planner<'_> {
         members.len() == self.wanted(kind) && members.iter().all(|member| self.is_ready(kind, member))
     }
 
-    /// Whether a change waits for this kind. If none of its tasks was ever ready, the change may be what
-    /// corrects it.
-    pub(super) fn is_waited_for(&self, kind: Kind) -> bool {
-        !self.observed.never_ready.of(kind) && !self.is_complete(kind)
+    /// How many tasks of a kind are ready.
+    pub(super) fn count_ready(&self, kind: Kind) -> u32 {
+        let members = self.members(kind).iter();
+        let ready = members.filter(|member| self.is_ready(kind, member)).count();
+        u32::try_from(ready).unwrap_or(u32::MAX)
     }
 
-    /// The first task that is not ready.
-    pub(super) fn unready(&self) -> Option<(Kind, u32)> {
-        let mut kinds = Kind::ALL.into_iter().filter(|kind| self.is_waited_for(*kind));
-        kinds.find_map(|kind| {
-            let mut members = self.members(kind).iter();
-            let unready = members.find(|member| !self.is_ready(kind, member))?;
-            Some((kind, unready.number))
-        })
+    /// Whether a change of tasks of the kind `changed` waits for this kind: fewer of its tasks are ready
+    /// than were before. Tasks beyond these were never ready, and the change may be what corrects them.
+    /// A datastore is changed only while all its members are healthy.
+    pub(super) fn is_waited_for(&self, kind: Kind, changed: Kind) -> bool {
+        let wanted = *self.goal.counts.of(kind);
+        let before = self.observed.ready_before.of(kind).unwrap_or(wanted);
+        match before.min(wanted) {
+            0 => false,
+            _ if (kind, changed) == (Kind::Datastore, Kind::Datastore) => !self.is_complete(kind),
+            before => self.count_ready(kind) < before,
+        }
+    }
+
+    /// The numbers of the tasks of a kind that are not ready.
+    pub(super) fn unready(&self, kind: Kind) -> impl Iterator<Item = u32> {
+        let members = self.members(kind).iter();
+        members
+            .filter(move |member| !self.is_ready(kind, member))
+            .map(|member| member.number)
     }
 
     pub(super) fn is_ready(&self, kind: Kind, member: &Member) -> bool {

@@ -1,5 +1,7 @@
 //! Tables of situations and the expected steps.
 
+use std::slice::from_ref;
+
 use super::*;
 
 pub(super) fn at(second: i64) -> Timestamp {
@@ -529,26 +531,34 @@ fn a_changed_task_that_waits_for_an_offer_is_replaced_immediately() {
 }
 
 #[test]
-fn a_change_does_not_wait_for_kinds_that_were_never_ready() {
+fn a_change_does_not_wait_for_nodes_that_were_never_ready() {
     let mut seen = observed(
         vec![member(0)],
         vec![Member {
             old: true,
             ..member(0)
         }],
-        vec![member(0)],
+        vec![member(0), member(1), member(2)],
     );
-    seen.nodes
-        .as_mut()
-        .unwrap()
-        .retain(|node| !node.name.contains("agent"));
-    let steps = |seen: &Observed| next_steps(&goal(1, 1, 1), seen, &POLICY, at(100)).steps;
-    assert_eq!(steps(&seen), [], "a node that was ready is waited for");
-    seen.never_ready.agent = true;
-    let end = Step::Remove {
-        kind: Kind::Server,
-        number: 0,
-        reason: RemovalReason::Changed,
+    let end = remove(Kind::Server, 0, RemovalReason::Changed);
+    let remove_node = |seen: &mut Observed, task: &str| {
+        let nodes = seen.nodes.as_mut().unwrap();
+        nodes.retain(|node| node.task.as_deref() != Some(task));
     };
-    assert_eq!(steps(&seen), [end]);
+    remove_node(&mut seen, "agent-1");
+    let of = |seen: &Observed| plan(&goal(1, 1, 3), seen);
+    for ready_before in [None, Some(3), Some(4)] {
+        seen.ready_before.agent = ready_before;
+        let halted = of(&seen);
+        assert_eq!(halted.steps, [], "{ready_before:?}");
+        assert!(halted.halted.unwrap().ends_with("; agent 1 is not ready"));
+    }
+    // One agent was never ready.
+    seen.ready_before.agent = Some(2);
+    assert_eq!(of(&seen).steps, from_ref(&end));
+    assert_eq!(of(&seen).halted, None);
+    remove_node(&mut seen, "agent-2");
+    assert_eq!(of(&seen).steps, [], "a node that was ready is waited for");
+    seen.ready_before.agent = Some(0);
+    assert_eq!(of(&seen).steps, [end]);
 }

@@ -120,6 +120,19 @@ async fn changes_reach_the_core() {
 }
 
 #[tokio::test]
+async fn a_restart_that_waits_says_why() {
+    let site = Site::start();
+    for prefix in PREFIXES {
+        site.core.lock().unwrap().waits = Some("agent 1 is not ready".to_owned());
+        let answer = site.put(&format!("{prefix}/server/restart")).await;
+        let text = "The restart waits and continues automatically: agent 1 is not ready.";
+        answer.is("application/json", text);
+        let answer = site.put(&format!("{prefix}/server/restart")).await;
+        answer.is("application/json", "Restart Scheduled.");
+    }
+}
+
+#[tokio::test]
 async fn rejections_of_the_core_have_the_expected_status() {
     let site = Site::start();
     let above = || Refusal::AboveMaximum {

@@ -35,6 +35,8 @@ pub(super) const PREFIXES: [&str; 2] = ["/api/fw/v0", "/api/m3s/v0"];
 pub(super) struct Core {
     /// The received commands, in words.
     pub(super) received_commands: Vec<String>,
+    /// Why the next restart waits.
+    pub(super) waits: Option<String>,
     /// The rejection of the next command.
     pub(super) refusal: Option<Refusal>,
 }
@@ -161,7 +163,7 @@ impl Site {
 async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, views: Arc<Views>) {
     while let Some(command) = received.recv().await {
         let mut core = core.lock().unwrap();
-        let refusal = core.refusal.take();
+        let (refusal, waits) = (core.refusal.take(), core.waits.take());
         let reply = |reply: crate::core::command::Reply<()>| {
             let _ = reply.send(refusal.clone().map_or(Ok(()), Err));
         };
@@ -191,7 +193,7 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
                 "start".to_owned()
             }
             Command::Restart { scope, reply: to } => {
-                reply(to);
+                let _ = to.send(refusal.map_or(Ok(waits), Err));
                 format!("restart {scope:?}")
             }
             Command::Adjust {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use transom_testkit::wait_for;
 
-use super::super::command::{Command, Scope};
+use super::super::command::{Command, Refusal, Scope};
 use super::site::Site;
 use crate::config::Config;
 use crate::kind::Kind;
@@ -175,6 +175,63 @@ async fn offers_that_never_fit_are_explained() {
     let view = site.views.get();
     assert!(!view.ready);
     assert_eq!(view.tasks.agent[1].state, None);
+}
+
+#[tokio::test]
+async fn an_agent_that_was_never_ready_does_not_halt_a_change() {
+    for restarted in [false, true] {
+        let site = Site::start(|config| config.kinds.agent.count = 2).await;
+        site.wait_until_settled().await;
+        site.world.no_new_nodes.store(true, Ordering::SeqCst);
+        site.scale(Kind::Agent, 3).await.unwrap();
+        site.wait_until("the agent", |view| view.running(Kind::Agent) == 3)
+            .await;
+        // A new leader knows as well that it was never ready.
+        let site = site.restarted(|_| {}).await;
+        site.wait_until("the API", |view| view.orchestrator.is_some())
+            .await;
+        let before = site.tasks(Kind::Server);
+        let site = if restarted {
+            let scope = Scope::Servers;
+            let waits = site.ask(|reply| Command::Restart { scope, reply }).await;
+            assert_eq!(waits.unwrap(), None);
+            site
+        } else {
+            let change = |config: &mut Config| config.orchestrator.server_command += " --debug";
+            site.restarted(change).await
+        };
+        wait_for("another server", async || {
+            site.tasks(Kind::Server).iter().all(|task| !before.contains(task))
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_restart_says_for_which_node_it_waits() {
+    let site = Site::start(|config| config.kinds.agent.count = 2).await;
+    site.wait_until_settled().await;
+    let restart = async |scope| site.ask(|reply| Command::Restart { scope, reply }).await;
+    let away = site.views.get().tasks.agent[1].id.clone();
+    site.world.without_node.lock().unwrap().insert(away.clone());
+    site.world.nodes.lock().unwrap().remove(&format!("node-{away}"));
+    site.wait_until("the missing node", |view| !view.ready).await;
+    let tasks = Kind::ALL.map(|kind| site.tasks(kind));
+    let reason = restart(Scope::Servers).await.unwrap().unwrap();
+    assert!(reason.ends_with("; agent 1 is not ready"), "{reason}");
+    assert_eq!(Kind::ALL.map(|kind| site.tasks(kind)), tasks);
+    site.world.without_node.lock().unwrap().clear();
+    wait_for("the restart", async || {
+        Kind::ALL.map(|kind| site.tasks(kind))[1..]
+            .iter()
+            .flatten()
+            .all(|task| !tasks.iter().flatten().any(|it| it == task))
+    })
+    .await;
+    site.wait_until_settled().await;
+    site.scale(Kind::Agent, 0).await.unwrap();
+    let nothing = restart(Scope::Agents).await;
+    assert!(matches!(nothing, Err(Refusal::NothingToRestart)), "{nothing:?}");
 }
 
 #[tokio::test]
