@@ -47,8 +47,9 @@ impl From<Refusal> for ApiError {
                 "The backup is of a datastore of the kind {backup}, and this one is of the kind {datastore}."
             )),
             Refusal::NoOtherPassword => unprocessable(
-                "`ds_mysql_password` (DS_MYSQL_PASSWORD) is not set or is the password in use. Change the password in \
-                 the SQL server, set it in the configuration, restart the daemon, and repeat the request."
+                "`ds_mysql_username` (DS_MYSQL_USERNAME) and `ds_mysql_password` (DS_MYSQL_PASSWORD) are those in use. \
+                 Change the user or the password in the SQL server, set it in the configuration, restart the daemon, \
+                 and repeat the request."
                     .to_owned(),
             ),
             Refusal::Actor(error) => error.into(),

@@ -216,7 +216,7 @@ pub(super) static CALLS: [Call; 32] = [
     .at(PathPrefix::Neutral),
     Call::write(
         "/datastore/credentials",
-        "Uses the configured password, after it was changed in the SQL server",
+        "Uses the configured user and password, after they were changed in the SQL server",
         Body::Empty,
         &[422, 502, 503],
     )

@@ -43,7 +43,7 @@ pub(crate) enum Refusal {
         backup: &'static str,
         datastore: &'static str,
     },
-    /// No other password than the one in use is configured.
+    /// No other user and password than those in use are configured.
     NoOtherPassword,
     /// The core did not carry the request out.
     Actor(ActorError),
@@ -127,7 +127,7 @@ pub(crate) enum Command {
     Credentials { reply: Reply<Credentials> },
     /// Replies with the token with which servers and agents join.
     Token { reply: Reply<Secret> },
-    /// Uses the configured password, because the SQL server has it now.
+    /// Uses the configured user and password, because the SQL server has them now.
     AdoptPassword { reply: Reply<()> },
     /// Drops the framework's id if the master no longer knows it, and subscribes as a new framework.
     ForgetFramework { reply: Reply<()> },

@@ -56,6 +56,8 @@ use term::TermDependencies;
 /// The parts of the core.
 pub(crate) struct Dependencies {
     pub(crate) service: TermDependencies,
+    /// The configuration, without the settings in use.
+    pub(crate) configured: Arc<Config>,
     pub(crate) secrets: Secrets,
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: Events,
@@ -81,6 +83,8 @@ struct OrchestratorState {
 /// The actor.
 struct Core {
     config: Arc<Config>,
+    /// The configuration, without the settings in use.
+    configured: Arc<Config>,
     service: TermDependencies,
     repository: Repository,
     scheduler: Arc<dyn SchedulerApi>,
@@ -168,6 +172,7 @@ pub(crate) fn start(
 ) -> impl Future<Output = ()> + Send + use<> {
     let Dependencies {
         service,
+        configured,
         secrets,
         scheduler,
         mut events,
@@ -184,6 +189,7 @@ pub(crate) fn start(
     }
     let mut core = Core {
         members: Members::new(config.orchestrator.node_timeout),
+        configured,
         service,
         repository,
         scheduler,

@@ -206,21 +206,24 @@ impl Repository {
         let failed = |error| Error::of_store("reading the wanted counts", error);
         let stored = self.0.get::<Wanted>(WANTED).await.map_err(failed)?;
         let stored = stored.map(|record| record.value);
-        let mut wanted = stored.clone().unwrap_or_else(|| Wanted::configured(config));
-        wanted.reconfigure(config);
-        wanted.record_clustering(config);
         let token = self.0.get::<String>(TOKEN).await.map_err(failed)?;
         let token = token.map(|record| record.value);
         let new_token = token.is_none().then(secrets::random);
         let datastore = self.0.get::<DatastoreRecord>(DATASTORE).await.map_err(failed)?;
         let stored_datastore = datastore.map(|record| record.value);
-        let mut datastore = DatastoreRecord::complete(stored_datastore.clone(), config, stored.is_some())?;
         let client_config = self.0.get(CLIENT_CONFIG).await.map_err(failed)?;
         let client_config: Option<StoredClientConfig> = client_config.map(|record| record.value);
         // Until a server has written its client configuration, there are no data worth keeping.
-        let kept = datastore.in_use.take().filter(|_| client_config.is_some());
-        let in_use = kept.unwrap_or_else(|| InUse::of(config));
-        datastore.in_use = Some(in_use.clone());
+        let kept = stored_datastore.as_ref().and_then(|record| record.in_use.clone());
+        let kept = kept.filter(|_| client_config.is_some());
+        let in_use = kept.unwrap_or_else(|| InUse::of(config)).completed(config);
+        let configured = config;
+        let config = &in_use.apply_to(configured);
+        let mut wanted = stored.clone().unwrap_or_else(|| Wanted::configured(config));
+        wanted.reconfigure(config);
+        wanted.record_clustering(config);
+        let datastore = DatastoreRecord::complete(stored_datastore.clone(), config, stored.is_some())?;
+        let datastore = datastore.using(Some(in_use.clone()));
         let mut changes = Changes::default();
         let encoded = (|| {
             if stored.as_ref() != Some(&wanted) {
@@ -244,7 +247,7 @@ impl Repository {
         let token = token.or(new_token).unwrap_or_default().into();
         Ok(Stored {
             wanted,
-            ignored: in_use.ignored(config, &token),
+            ignored: in_use.ignored(configured, &token),
             in_use,
             token,
             datastore,

@@ -200,16 +200,24 @@ impl Core {
         self.store_wanted(wanted).await
     }
 
-    /// Replaces the password in use by the configured one. Tasks with the former one are replaced.
+    /// Replaces user and password in use by the configured ones. Tasks with the former ones are replaced.
     async fn adopt_password(&mut self) -> Result<(), Refusal> {
-        let record = self.datastore.adopt(&self.config);
+        let username = &self.configured.datastore.username;
+        let mut config = (*self.config).clone();
+        config.datastore.username.clone_from(username);
+        let record = self.datastore.adopt(&config);
         let record = record.ok_or(Refusal::NoOtherPassword)?;
         let stored = self.repository.put_datastore(&record).await;
         stored.map_err(ActorError::from)?;
         tracing::info!(
             framework = self.config.name,
-            "the password of the datastore was replaced"
+            "user and password of the datastore were replaced"
         );
+        self.config = Arc::new(config);
+        self.service.config = Arc::clone(&self.config);
+        if let Some(in_use) = &record.in_use {
+            self.ignored = in_use.ignored(&self.configured, &self.secrets.token);
+        }
         self.secrets = Arc::new(Secrets {
             password: record.password.clone(),
             ..(*self.secrets).clone()

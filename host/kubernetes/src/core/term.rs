@@ -72,6 +72,7 @@ impl TermDependencies {
             service.kvstore = self.kvstore.with_tls(tls)?;
         }
         let parts = Dependencies {
+            configured: Arc::clone(&self.config),
             service,
             secrets,
             scheduler: Arc::clone(&term.scheduler),

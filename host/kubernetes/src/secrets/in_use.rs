@@ -1,12 +1,12 @@
 //! The settings with which a cluster's data were created. They stay in use, whatever the configuration
-//! says later: with another token the servers cannot read the data in the datastore, and another volume
-//! is an empty one.
+//! says later: with another token the servers cannot read the data in the datastore, another volume,
+//! driver or kind of datastore is an empty one, and the SQL server has no other user.
 
 use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 
 use super::reveal_optional;
-use crate::config::Config;
+use crate::config::{Config, Engine};
 
 /// The stored settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,38 @@ pub(crate) struct InUse {
     pub(crate) token: Option<Secret>,
     volume: String,
     server_volume: String,
+    /// `None`: the record is from a daemon that did not keep it, as with the following ones.
+    #[serde(default)]
+    volume_driver: Option<String>,
+    /// The user of a SQL datastore.
+    #[serde(default)]
+    username: Option<String>,
+    #[serde(default)]
+    datastore: Option<DatastoreInUse>,
+}
+
+/// The settings that belong to the kind of the datastore. They follow the configuration while it has the
+/// same kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct DatastoreInUse {
+    engine: Engine,
+    count: u32,
+    image: String,
+    port: u16,
+    tls: bool,
+}
+
+impl DatastoreInUse {
+    fn of(config: &Config) -> Self {
+        let datastore = &config.datastore;
+        Self {
+            engine: datastore.engine,
+            count: config.kinds.datastore.count,
+            image: datastore.image.clone(),
+            port: datastore.port,
+            tls: datastore.tls,
+        }
+    }
 }
 
 impl InUse {
@@ -24,7 +56,31 @@ impl InUse {
             token: config.orchestrator.token.clone(),
             volume: config.datastore.volume.clone(),
             server_volume: config.orchestrator.server_volume.clone(),
+            volume_driver: Some(config.containers.volume_driver.clone()),
+            username: Some(config.datastore.username.clone()),
+            datastore: Some(DatastoreInUse::of(config)),
         }
+    }
+
+    /// The record with what former daemons did not keep, and with the settings that may change.
+    pub(crate) fn completed(self, config: &Config) -> Self {
+        let datastore = match self.other_datastore(config) {
+            Some(_) => self.datastore,
+            None => Some(DatastoreInUse::of(config)),
+        };
+        let (driver, username) = (&config.containers.volume_driver, &config.datastore.username);
+        Self {
+            volume_driver: self.volume_driver.or_else(|| Some(driver.clone())),
+            username: self.username.or_else(|| Some(username.clone())),
+            datastore,
+            ..self
+        }
+    }
+
+    /// The datastore in use, if the configuration has one of another kind in the framework.
+    fn other_datastore(&self, config: &Config) -> Option<&DatastoreInUse> {
+        let own = self.datastore.as_ref().filter(|known| known.count > 0);
+        own.filter(|known| known.engine != config.datastore.engine && config.kinds.datastore.count > 0)
     }
 
     /// The configuration with the settings in use.
@@ -33,6 +89,19 @@ impl InUse {
         config.orchestrator.token.clone_from(&self.token);
         config.datastore.volume.clone_from(&self.volume);
         config.orchestrator.server_volume.clone_from(&self.server_volume);
+        if let Some(driver) = &self.volume_driver {
+            config.containers.volume_driver.clone_from(driver);
+        }
+        if let Some(username) = &self.username {
+            config.datastore.username.clone_from(username);
+        }
+        if let Some(known) = self.other_datastore(&config).cloned() {
+            config.kinds.datastore.count = known.count;
+            config.datastore.engine = known.engine;
+            config.datastore.image = known.image;
+            config.datastore.port = known.port;
+            config.datastore.tls = known.tls;
+        }
         config
     }
 
@@ -66,6 +135,50 @@ impl InUse {
                 ));
             }
         }
+        self.explain_datastore(config, &mut ignored);
         ignored
+    }
+
+    fn explain_datastore(&self, config: &Config, ignored: &mut Vec<String>) {
+        let name = &config.name;
+        if let Some(known) = self.other_datastore(config) {
+            ignored.push(format!(
+                "`ds_etcd` and `ds_mysql` (DS_ETCD, DS_MYSQL) are ignored, and the image, port and count of the \
+                 datastore with them: the data are in a datastore of the kind {}, and one of the kind {} would be \
+                 empty. Set them back; another kind needs another framework (`framework_name`), or, if the data may \
+                 be lost, `transom fw move {name} --without-data` and a restart of the daemon",
+                known.engine.as_str(),
+                config.datastore.engine.as_str(),
+            ));
+        }
+        let driver = &config.containers.volume_driver;
+        if let Some(used) = self.volume_driver.as_ref().filter(|used| *used != driver) {
+            ignored.push(format!(
+                "`volume_driver` (VOLUME_DRIVER) is not the driver in use and is ignored: the data are in volumes of \
+                 the driver {used}, and those of {driver} would be empty. Set it back; to use another driver, make a \
+                 backup, request `transom fw move {name} --without-data`, restart the daemon and restore the backup"
+            ));
+        }
+        let sql = self
+            .other_datastore(config)
+            .map_or(config.datastore.engine, |known| known.engine);
+        let username = &config.datastore.username;
+        let other = self.username.as_ref().filter(|used| *used != username);
+        if let (Engine::Sql, Some(used)) = (sql, other) {
+            ignored.push(format!(
+                "`ds_mysql_username` (DS_MYSQL_USERNAME) is not the user in use and is ignored: the SQL server has the \
+                 user {used}, with which its data was created. Set it back; or create the user {username} there, with \
+                 all rights on the database and the password `ds_mysql_password`, then run `transom fw credentials \
+                 {name} --adopt`"
+            ));
+        }
+    }
+
+    /// The record with the configured user of the SQL server.
+    pub(crate) fn with_username(&self, username: &str) -> Self {
+        Self {
+            username: Some(username.to_owned()),
+            ..self.clone()
+        }
     }
 }

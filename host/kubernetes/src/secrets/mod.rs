@@ -198,13 +198,22 @@ impl DatastoreRecord {
         config.datastore.engine == Engine::Sql && configured.is_some_and(|it| *it != self.password)
     }
 
-    /// The record with the configured password; `None`: it is the one in use, or none is configured.
+    /// The record with the configured user and password; `None`: both are in use.
     pub(crate) fn adopt(&self, config: &Config) -> Option<Self> {
-        let password = config.datastore.password.clone();
-        self.differs_from(config).then_some(Self {
-            password: password?,
+        let datastore = &config.datastore;
+        let username = self
+            .in_use
+            .as_ref()
+            .map(|known| known.with_username(&datastore.username));
+        let adopted = Self {
+            password: datastore
+                .password
+                .clone()
+                .unwrap_or_else(|| self.password.clone()),
+            in_use: username,
             ..self.clone()
-        })
+        };
+        (datastore.engine == Engine::Sql && adopted != *self).then_some(adopted)
     }
 
     /// The record with these settings in use.

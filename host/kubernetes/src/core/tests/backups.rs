@@ -494,6 +494,7 @@ async fn operations_that_are_not_possible_are_rejected() {
     .await;
 
     let manifest = manifest(folder.path(), &name);
+    site.ask(|reply| Command::MoveDatastore { reply }).await.unwrap();
     let site = site
         .restarted(|config| config.datastore.engine = Engine::Kvstore)
         .await;

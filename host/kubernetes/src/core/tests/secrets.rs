@@ -1,4 +1,4 @@
-//! The password of a SQL datastore: its first value, an upgrade, and a change.
+//! The password of a SQL datastore, and the settings that stay in use while a datastore has data.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use transom_store::typed::{Changes, TypedStore};
 use super::super::command::{Command, Refusal};
 use super::super::persist::DATASTORE;
 use super::site::Site;
-use crate::config::Config;
+use crate::config::{Config, Engine};
 use crate::kind::Kind;
 use crate::secrets::FORMER_PASSWORD;
 
@@ -159,4 +159,81 @@ async fn a_wrong_token_of_a_new_cluster_can_be_corrected() {
         variable(&site, Kind::Server, "K3S_TOKEN") == "right"
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_changed_kind_driver_or_user_of_the_datastore_is_ignored_while_there_are_data() {
+    let site = Site::start(configure(Some("first"))).await;
+    site.wait_until_settled().await;
+    let tasks = Kind::ALL.map(|kind| site.tasks(kind));
+    let change = |config: &mut Config| {
+        config.datastore.engine = Engine::Kvstore;
+        config.datastore.image = "etcd".to_owned();
+        config.datastore.port = 2379;
+        config.datastore.tls = true;
+        config.kinds.datastore.count = 3;
+        config.containers.volume_driver = "rexray".to_owned();
+        config.datastore.username = "kube".to_owned();
+    };
+    let site = site.restarted(change).await;
+    site.wait_until_settled().await;
+    let found = reasons(&site);
+    for name in [
+        "DS_ETCD",
+        "VOLUME_DRIVER",
+        "DS_MYSQL_USERNAME",
+        "fw move m3s",
+        "--adopt",
+    ] {
+        assert!(found.contains(name), "{name}: {found}");
+    }
+    assert_eq!(Kind::ALL.map(|kind| site.tasks(kind)), tasks);
+    assert_eq!(site.views.get().wanted.datastore, 1);
+    // The settings in use outlast a change of the leader, and may be set back.
+    let site = site
+        .restarted(|config| {
+            let username = config.datastore.username.clone();
+            let password = config.datastore.password.clone();
+            *config = crate::testing::config();
+            config.heartbeat_interval = std::time::Duration::from_millis(50);
+            config.datastore.username = username;
+            config.datastore.password = password;
+        })
+        .await;
+    site.wait_until_settled().await;
+    let found = reasons(&site);
+    assert!(
+        !found.contains("DS_ETCD") && found.contains("DS_MYSQL_USERNAME"),
+        "{found}"
+    );
+    assert_eq!(Kind::ALL.map(|kind| site.tasks(kind)), tasks);
+    // The user was made in the SQL server.
+    site.ask(|reply| Command::AdoptPassword { reply }).await.unwrap();
+    transom_testkit::wait_for("servers with the user", async || {
+        variable(&site, Kind::Server, "K3S_DATASTORE_ENDPOINT").contains("kube:first@")
+    })
+    .await;
+    site.wait_until("no reason", |view| view.waiting.is_empty()).await;
+    let site = site.restarted(|_| {}).await;
+    site.wait_until_settled().await;
+    assert_eq!(reasons(&site), "");
+}
+
+#[tokio::test]
+async fn another_kind_of_datastore_is_used_after_its_data_are_given_up() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    site.ask(|reply| Command::MoveDatastore { reply }).await.unwrap();
+    let kvstore = |config: &mut Config| config.datastore.engine = Engine::Kvstore;
+    let site = site.restarted(kvstore).await;
+    site.wait_until("no reason", |view| !view.tasks.datastore.is_empty())
+        .await;
+    assert!(!reasons(&site).contains("DS_ETCD"));
+    // A cluster whose first setup never answered has no data, either.
+    let site = Site::start(|_| {}).await;
+    site.world
+        .unwritten
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    let site = site.restarted(kvstore).await;
+    assert!(!reasons(&site).contains("DS_ETCD"));
 }
