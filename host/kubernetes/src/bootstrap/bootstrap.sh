@@ -47,4 +47,29 @@ if ! command -v "$program" > /dev/null 2>&1; then
     rm -rf "$folder"
 fi
 
+# The kubelet offers pods the resources of the machine, not those of the container, so it reserves the
+# difference. K3S_KUBE_RESERVED names other amounts; "none", and options in the command, prevent it.
+reserve() {
+    case "$program ${2:-}" in */k3s\ agent | */k3s\ server | k3s\ agent | k3s\ server) ;; *) return 1 ;; esac
+    case "$*" in *kube-reserved* | *system-reserved*) return 1 ;; esac
+    reserved=${K3S_KUBE_RESERVED:-}
+    [ "$reserved" != none ] || return 1
+    [ -z "$reserved" ] || return 0
+    mem=${K3SFRAMEWORK_MEM_MIB:-} cpu=${K3SFRAMEWORK_CPU_MILLIS:-}
+    [ -n "$mem" ] && [ -n "$cpu" ] && [ -r /proc/meminfo ] && [ -r /proc/cpuinfo ] || return 1
+    while read -r name kib _; do
+        [ "$name" != MemTotal: ] || mem=$((kib / 1024 - mem))
+    done < /proc/meminfo
+    cpu=$(($(grep -c '^processor' /proc/cpuinfo) * 1000 - cpu))
+    [ "$mem" -gt 0 ] || mem=0
+    [ "$cpu" -gt 0 ] || cpu=0
+    reserved="cpu=${cpu}m,memory=${mem}Mi"
+}
+if reserve "$@"; then
+    role=$2
+    shift 2
+    echo "bootstrap: reserving $reserved for everything but pods"
+    set -- "$program" "$role" "--kubelet-arg=kube-reserved=$reserved" "$@"
+fi
+
 exec "$@"

@@ -10,3 +10,6 @@ mod source;
 
 pub(crate) use prepare::{Bootstrap, PluginBootstrap, Prepared, ScriptError};
 pub(crate) use scripts::Scripts;
+
+#[cfg(test)]
+mod tests;

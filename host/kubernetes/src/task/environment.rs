@@ -50,6 +50,12 @@ pub(super) fn public_variables(
             variables.set("K3SFRAMEWORK_TYPE", kind.as_str());
             variables.set("K3S_URL", server_url(config, endpoints));
             variables.set("MESOS_SANDBOX_VAR", "");
+            // The kubelet reads the machine's resources, not those of the container.
+            variables.set(
+                "K3SFRAMEWORK_CPU_MILLIS",
+                format!("{:.0}", settings.cpus * 1000.0),
+            );
+            variables.set("K3SFRAMEWORK_MEM_MIB", format!("{:.0}", settings.mem.floor()));
             if kind == Kind::Server {
                 // The file contains a client key, so only its owner may read it.
                 variables.set("K3S_KUBECONFIG_MODE", "600");
