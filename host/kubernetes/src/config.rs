@@ -165,6 +165,9 @@ pub struct OrchestratorConfig {
     pub registry_mirror: bool,
     /// `K3S_NODE_ENV`: variables of servers and agents.
     pub node_env: Vec<(String, String)>,
+    /// `K3S_SERVER_PORT`: the host port of a server's API; `None`: the first free port of the range. Two
+    /// servers with such a port cannot run on one agent.
+    pub server_port: Option<u16>,
     /// `K3S_AGENT_TCP_PORT`: an additional port of agents' containers that is mapped to a host port.
     pub agent_tcp_port: Option<u16>,
     /// `VOLUME_ORCH_SERVER`: the volume with the servers' data.

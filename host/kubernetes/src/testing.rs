@@ -74,6 +74,7 @@ pub(crate) fn config() -> Config {
             disable_scheduling: false,
             registry_mirror: false,
             node_env: Vec::new(),
+            server_port: None,
             agent_tcp_port: None,
             server_volume: "/data/k3s/server".to_owned(),
             drain_timeout: Duration::from_mins(5),

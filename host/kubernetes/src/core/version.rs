@@ -95,6 +95,10 @@ pub(super) fn of(
             orchestrator.agent_tcp_port,
         ]),
     };
+    let own = match (kind, orchestrator.server_port) {
+        (Kind::Server, Some(port)) => json!([own, "port", port]),
+        _ => own,
+    };
     let own = match &secrets.tls {
         Some(tls) if kind != Kind::Agent => json!([own, tls.authority.certificate]),
         _ => own,

@@ -2,7 +2,8 @@
 //!
 //! The ports are in the range from `PORTRANGE_FROM` to `PORTRANGE_TO`, as far as the offer contains
 //! them. The first server's API gets the first port of the range, if the offer contains it; all other
-//! ports begin with the next one.
+//! ports begin with the next one. A configured port of the API is that of every server, because each may
+//! become the one that clients use, and is outside of these rules.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +75,9 @@ pub(super) fn requests(
     let from = if has_first { first } else { first.saturating_add(1) };
     // The scheduler assigns the lowest free ports to overlapping ranges, in order.
     let mut requests = vec![PortRequest::Range(from, last); of(config, kind, clustered).len()];
-    for (request, port) in requests.iter_mut().zip(former) {
+    let api = config.orchestrator.server_port.filter(|_| kind == Kind::Server);
+    let fixed = if former.is_empty() { api.as_slice() } else { former };
+    for (request, port) in requests.iter_mut().zip(fixed) {
         *request = PortRequest::Fixed(*port);
     }
     requests

@@ -364,6 +364,8 @@ fn server_runs_the_script_with_its_command_and_the_values_of_the_offer() {
         ("K3S_TOKEN", "tok"),
         ("KUBERNETES_VERSION", "v1.31.5"),
         ("KUBECONFIG", "/etc/rancher/k3s/k3s.yaml"),
+        ("K3SFRAMEWORK_CPU_MILLIS", "100"),
+        ("K3SFRAMEWORK_MEM_MIB", "1200"),
         (
             "K3S_DATASTORE_ENDPOINT",
             "mysql://root:stored@tcp(m3sdatastore.local:3306)/k3s",
@@ -487,20 +489,30 @@ fn settings_of_the_containers_reach_docker() {
 }
 
 #[test]
-fn only_the_first_server_requests_the_first_port() {
-    use transom_scheduler::PortRequest::Range;
-    let config = config_with(|_| {});
-    for (kind, number, expected) in [
-        (Kind::Datastore, 0, vec![Range(31001, 32000)]),
-        (Kind::Server, 0, vec![Range(31000, 32000); 2]),
-        (Kind::Server, 1, vec![Range(31001, 32000); 2]),
-        (Kind::Agent, 0, vec![Range(31001, 32000); 2]),
+fn only_the_first_server_requests_the_first_port_unless_one_is_configured() {
+    use transom_scheduler::PortRequest::{Fixed, Range};
+    for (port, kind, number, expected) in [
+        (None, Kind::Datastore, 0, vec![Range(31001, 32000)]),
+        (None, Kind::Server, 0, vec![Range(31000, 32000); 2]),
+        (None, Kind::Server, 1, vec![Range(31001, 32000); 2]),
+        (None, Kind::Agent, 0, vec![Range(31001, 32000); 2]),
+        (
+            Some(6500),
+            Kind::Server,
+            0,
+            vec![Fixed(6500), Range(31000, 32000)],
+        ),
+        (
+            Some(6500),
+            Kind::Server,
+            1,
+            vec![Fixed(6500), Range(31001, 32000)],
+        ),
+        (Some(6500), Kind::Agent, 0, vec![Range(31001, 32000); 2]),
     ] {
-        assert_eq!(
-            ports::requests(&config, kind, number, false, &[]),
-            expected,
-            "{kind} {number}"
-        );
+        let config = config_with(|config| config.orchestrator.server_port = port);
+        let requests = ports::requests(&config, kind, number, false, &[]);
+        assert_eq!(requests, expected, "{port:?} {kind} {number}");
     }
 }
 

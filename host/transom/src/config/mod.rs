@@ -26,7 +26,9 @@ mod workflow;
 
 pub(crate) use aliases::WORKFLOW_ALIASES;
 pub(crate) use faults::expected_in_words;
-pub(crate) use kubernetes::{Kubernetes, Label as KubernetesLabel};
+pub(crate) use kubernetes::{
+    Kubernetes, Label as KubernetesLabel, ignored_variables as ignored_kubernetes_variables,
+};
 pub(crate) use load::{Overrides, admin, load, missing};
 pub(crate) use log_level::LogLevel;
 pub(crate) use marathon::{Counterpart, FlagForm, counterpart, parse_flag_value};

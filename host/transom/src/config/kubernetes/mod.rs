@@ -25,6 +25,7 @@ pub(super) use instances::{
     Inheritance, SECTION as INSTANCES, WithInstances, is_key, names as instance_names, problems,
 };
 pub(crate) use period::Period;
+pub(crate) use variables::ignored as ignored_variables;
 pub(super) use variables::{Variables, names_of as variables_of};
 
 /// The command of a server, without the arguments that the service adds.
@@ -191,6 +192,9 @@ pub(crate) struct Kubernetes {
     pub(crate) orch_agent_node_env: Vec<String>,
     /// Options of `docker run` for agents, as `NAME=VALUE`.
     pub(crate) orch_agent_docker_parameters: Vec<String>,
+    /// The host port of a server's API; 0: the first free one of the range. Each server needs an agent where
+    /// it is free and offered.
+    pub(crate) orch_server_port: u16,
     /// Another port of the agents' containers that gets a host port; 0: none.
     pub(crate) orch_agent_tcp_port: u16,
     /// Variables of the containers of servers and agents, as `NAME=VALUE`.
@@ -444,6 +448,7 @@ impl Default for Kubernetes {
             orch_agent_labels: Vec::new(),
             orch_agent_node_env: Vec::new(),
             orch_agent_docker_parameters: Vec::new(),
+            orch_server_port: 0,
             orch_agent_tcp_port: 0,
             orch_node_env: Vec::new(),
             orch_container: true,

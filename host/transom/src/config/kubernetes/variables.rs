@@ -60,7 +60,7 @@ const fn variable(
 }
 
 #[rustfmt::skip]
-const VARIABLES: [Variable; 83] = [
+const VARIABLES: [Variable; 84] = [
     variable("FRAMEWORK_USER", "", "framework_user", VariableForm::Text),
     variable("FRAMEWORK_NAME", "", "framework_name", VariableForm::Text),
     variable("FRAMEWORK_ROLE", "", "role", VariableForm::Text),
@@ -88,6 +88,7 @@ const VARIABLES: [Variable; 83] = [
     variable("IMAGE_ORCH", "IMAGE_K3S", "image_orch", VariableForm::Text),
     variable("ORCH_TOKEN", "K3S_TOKEN", "orch_token", VariableForm::Secret),
     variable("ORCH_CUSTOM_DOMAIN", "K3S_CUSTOM_DOMAIN", "orch_custom_domain", VariableForm::Text),
+    variable("ORCH_SERVER_PORT", "K3S_SERVER_PORT", "orch_server_port", VariableForm::Number),
     variable("ORCH_SERVER_STRING", "K3S_SERVER_STRING", "orch_server_string", VariableForm::Text),
     variable("ORCH_SERVER_COUNT", "K3S_SERVER_COUNT", "orch_server_count", VariableForm::Number),
     variable("ORCH_SERVER_CPU", "K3S_SERVER_CPU", "orch_server_cpu", VariableForm::Amount),
@@ -146,6 +147,38 @@ const VARIABLES: [Variable; 83] = [
     variable("HEARTBEAT_INTERVAL", "", "heartbeat_interval", VariableForm::Period),
 ];
 
+/// Variables of the program that this one replaces that have no effect here, and the reason.
+#[rustfmt::skip]
+const IGNORED: [(&str, &str); 13] = [
+    ("CLEANUP_WAIT", "a lost node's task is replaced after ORCH_NODE_TIMEOUT"),
+    ("CONTAINER_SOCK", "it has no effect in the program that Transom replaces, either"),
+    ("DOCKER_RUNNING", "clients reach the server at the host name of its agent"),
+    ("DOCKER_SOCK", "it has no effect in the program that Transom replaces, either"),
+    ("FRAMEWORK_STATEFILE_PATH", "the state is in the store of `[store]`"),
+    ("KAFKA_PLUGIN_TOPIC", "events are sent by components; see docs/plugins"),
+    ("M3S_PLUGINS", "policies are components; see docs/plugins"),
+    ("RECONCILE_WAIT", "tasks are compared with the master's after each subscription and regularly"),
+    ("REFUSE_OFFERS", "offers that are not needed are declined, and requested again when a task waits"),
+    ("REVIVE_WAIT", "offers are requested when a task waits"),
+    ("VAULT_TIMEOUT", "references `vault://` are not supported; set the values themselves"),
+    ("VAULT_TOKEN", "references `vault://` are not supported; set the values themselves"),
+    ("VAULT_URL", "references `vault://` are not supported; set the values themselves"),
+];
+
+/// Sentences about variables of this process that have no effect.
+pub(crate) fn ignored() -> Vec<String> {
+    ignored_of(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+}
+
+fn ignored_of(is_set: impl Fn(&str) -> bool) -> Vec<String> {
+    let set = IGNORED.iter().filter(|(name, _)| is_set(name));
+    set.map(|(name, reason)| format!("the variable {name} is ignored: {reason}"))
+        .collect()
+}
+
+/// The prefix of a reference to a secret, which the program that this one replaces resolves.
+const VAULT: &str = "vault://";
+
 /// The names of the variables that set a key, the specification's before upstream's.
 pub(in crate::config) fn names_of(key: &str) -> impl Iterator<Item = &'static str> {
     let variables = VARIABLES.iter().filter(move |variable| variable.key == key);
@@ -193,6 +226,12 @@ impl Variables {
                 (None, Some(text)) => (*upstream, text),
                 (None, None) => continue,
             };
+            if text.starts_with(VAULT) {
+                faults.push(format!(
+                    "{name} is a reference {VAULT}…, which is not supported; expected the value itself"
+                ));
+                continue;
+            }
             let delimiter = match form {
                 VariableForm::Items(names) => names.iter().find_map(|name| variable(name)),
                 _ => None,
@@ -340,6 +379,38 @@ mod tests {
             assert!(all.contains(expected), "{expected} is not in {all}");
         }
         assert_eq!(faults.len(), 6, "{all}");
+    }
+
+    #[test]
+    fn variables_without_effect_are_named() {
+        assert!(ignored_of(|_| false).is_empty());
+        for name in [
+            "CLEANUP_WAIT",
+            "DOCKER_RUNNING",
+            "M3S_PLUGINS",
+            "REFUSE_OFFERS",
+            "VAULT_TOKEN",
+        ] {
+            let sentences = ignored_of(|it| it == name);
+            assert!(
+                matches!(&*sentences, [one] if one.contains(name)),
+                "{name}: {sentences:?}"
+            );
+        }
+        let used = |name: &str| VARIABLES.iter().any(|it| it.name == name || it.upstream == name);
+        assert!(!IGNORED.iter().any(|(name, _)| used(name)));
+    }
+
+    #[test]
+    fn references_to_a_vault_are_rejected() {
+        for name in ["K3S_TOKEN", "IMAGE_K3S", "DS_MYSQL_PASSWORD"] {
+            let faults = read(&[(name, "vault://kv/data/m3s:token")]).expect_err("a fault");
+            let expected = format!("{name} is a reference vault://…, which is not supported");
+            assert!(
+                matches!(&*faults, [one] if one.starts_with(&expected)),
+                "{faults:?}"
+            );
+        }
     }
 
     #[test]

@@ -36,6 +36,12 @@ impl ServiceKind for Kubernetes {
 
     async fn bind(&self, settings: &Settings, _file: &Path) -> anyhow::Result<Vec<Box<dyn BoundService>>> {
         let mut bound: Vec<Box<dyn BoundService>> = Vec::new();
+        if settings.kubernetes().is_empty() {
+            return Ok(bound);
+        }
+        for ignored in config::ignored_kubernetes_variables() {
+            tracing::warn!("{ignored}");
+        }
         for section in settings.kubernetes_ports() {
             let mut instances = settings.kubernetes();
             // Instances with a path share the port of `[kubernetes]`.
@@ -288,6 +294,7 @@ fn service_config(section: &config::Kubernetes) -> service::Config {
             disable_scheduling: section.orch_disable_scheduling,
             registry_mirror: section.enable_registry_mirror,
             node_env: items(&section.orch_node_env),
+            server_port: Some(section.orch_server_port).filter(|port| *port != 0),
             agent_tcp_port: Some(section.orch_agent_tcp_port).filter(|port| *port != 0),
             server_volume: section.volume_orch_server.clone(),
             drain_timeout: section.drain_timeout.duration(),
