@@ -398,3 +398,27 @@ async fn task_fails_when_its_max_completion_time_is_reached() {
     assert_eq!(failed["reason"], "REASON_MAX_COMPLETION_TIME_REACHED");
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn limits_of_mesos_containers_need_an_isolator() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
+    for (name, isolator) in [("cpus", "'cgroups/cpu'"), ("mem", "'cgroups/mem'")] {
+        let offer = framework.offer().await;
+        let mut limited = task(name, &offer, "sleep 1000");
+        limited["limits"] = json!({name: {"value": 64.0}});
+        framework.launch(&offer, json!([limited])).await;
+        let dropped = framework.wait_for_state(name, "TASK_DROPPED").await;
+        let message = dropped["message"].as_str().unwrap();
+        assert!(
+            message.ends_with(&format!("has loaded the {isolator} isolator")),
+            "{message}"
+        );
+    }
+    let offer = framework.offer().await;
+    framework
+        .launch(&offer, json!([task("free", &offer, "true")]))
+        .await;
+    framework.wait_for_state("free", "TASK_FINISHED").await;
+    cluster.stop().await;
+}

@@ -125,6 +125,9 @@ impl State {
     }
 
     fn launch(&mut self, accepted: &mut Accepted, task: &Value) {
+        if let Some(why) = missing_isolator(task) {
+            return self.drop_limited(&accepted.framework, task, why);
+        }
         if let Err(why) = self.try_launch(accepted, task) {
             let reason = "REASON_TASK_INVALID";
             self.reject_task(&accepted.framework, task, TaskState::Error, reason, &why);
@@ -174,6 +177,12 @@ impl State {
     /// Launches a group, as a whole or not at all.
     fn launch_group(&mut self, accepted: &mut Accepted, group: &Value) {
         let tasks = doc::list(group, &["task_group", "tasks"]);
+        if let Some(why) = tasks.iter().find_map(missing_isolator) {
+            for task in tasks {
+                self.drop_limited(&accepted.framework, task, why);
+            }
+            return;
+        }
         if let Err(why) = self.try_launch_group(accepted, &group["executor"], tasks) {
             for task in tasks {
                 self.reject_task(
@@ -341,6 +350,10 @@ impl State {
     }
 
     /// Sends the update of a task that was never started.
+    fn drop_limited(&mut self, id: &FrameworkId, task: &Value, why: &str) {
+        self.reject_task(id, task, TaskState::Dropped, "REASON_TASK_INVALID", why);
+    }
+
     fn reject_task(&mut self, id: &FrameworkId, task: &Value, state: TaskState, reason: &str, message: &str) {
         let Some(framework) = self.frameworks.get(id) else {
             return;
@@ -457,6 +470,28 @@ impl State {
             is_executor: false,
             variables: Vec::new(),
         }
+    }
+}
+
+/// Why an agent drops a task with limits. A real agent does so with these texts, although the master
+/// accepts the task, unless its flag `isolation` contains the isolator that enforces the limit; its
+/// default and the agents here have neither. Docker containers need none. The status of a real agent is
+/// to be acknowledged; here the master sends it in the agent's place.
+fn missing_isolator(task: &Value) -> Option<&'static str> {
+    if doc::text(task, &["container", "type"]) == Some("DOCKER") {
+        return None;
+    }
+    let limited = |name| doc::find(task, &["limits", name]).is_some();
+    match (limited("cpus"), limited("mem")) {
+        (true, _) => Some(
+            "CPU limits can only be set on tasks launched in Mesos containers when the agent has loaded the \
+             'cgroups/cpu' isolator",
+        ),
+        (_, true) => Some(
+            "Memory limits can only be set on tasks launched in Mesos containers when the agent has loaded the \
+             'cgroups/mem' isolator",
+        ),
+        _ => None,
     }
 }
 
