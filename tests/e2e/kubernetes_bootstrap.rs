@@ -118,6 +118,35 @@ async fn the_component_decides_what_the_next_container_runs() {
     site.cluster.stop_after(site.daemon);
 }
 
+/// No agent trusts the certificate of the API.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_are_served_without_tls_beside_an_api_with_tls() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path();
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let names = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("names");
+    let certificate = names.self_signed(&key).expect("a certificate");
+    fs::write(path.join("key.pem"), key.serialize_pem()).expect("written");
+    fs::write(path.join("cert.pem"), certificate.pem()).expect("written");
+    fs::write(path.join("bootstrap.sh"), SCRIPT).expect("written");
+    let port = transom_testkit::free_port();
+    let more = format!(
+        "tls_certificate = \"{0}/cert.pem\"\ntls_key = \"{0}/key.pem\"\n[kubernetes.bootstrap]\nport = {port}\n",
+        path.display()
+    );
+    let site = start_with(&path.join("bootstrap.sh"), &more).await;
+    wait_until_printed(&site, "role=server").await;
+    for path in ["/api/fw/v0/server/config", "/bootstrap/a/b", "/backup/a/b"] {
+        let answer = site
+            .http
+            .get(format!("http://127.0.0.1:{port}{path}"))
+            .send()
+            .await;
+        assert_eq!(answer.expect("an answer").status(), 404, "{path}");
+    }
+    site.cluster.stop_after(site.daemon);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_survive_kill_dash_nine_and_no_task_is_started_twice() {
     let (mut site, _folder) = start().await;

@@ -89,15 +89,25 @@ impl ServicePort {
                 policy: port.config().policy(),
             },
         };
-        let (name, token) = (service_port.port, service_port.token.clone());
-        service_port.tracker.spawn(async move {
+        service_port.serve(port, router, rules);
+        service_port.tracker.close();
+        service_port
+    }
+
+    /// Serves another port for the same services. It ends with them, and they with it.
+    pub fn serve_beside(&self, mut port: BoundPort, router: Router, rules: AccessRules) {
+        let router = port.limited(router, rules);
+        self.serve(port, router, rules);
+    }
+
+    fn serve(&self, port: BoundPort, router: Router, rules: AccessRules) {
+        let (name, token) = (port.config().name, self.token.clone());
+        self.tracker.spawn(async move {
             if let Err(error) = port.serve(router, rules, token.clone()).await {
                 tracing::error!(port = name, error = error_chain(&error), "HTTP server failed");
             }
             token.cancel();
         });
-        service_port.tracker.close();
-        service_port
     }
 
     /// The routes of the port, with its limits.

@@ -308,6 +308,20 @@ impl Config {
     }
 }
 
+/// The settings of a port without TLS that serves only scripts, beside the port of the API. Everybody may
+/// use it: the URL of a script cannot be guessed.
+pub fn script_port(api: &PortConfig, number: u16) -> PortConfig {
+    PortConfig {
+        name: "kubernetes-bootstrap",
+        port: number,
+        tls: None,
+        credentials: None,
+        reader: None,
+        read_only: true,
+        ..api.clone()
+    }
+}
+
 /// The host in a text `host` or `host:port`; `None` if the text is neither.
 fn host_of(text: &str) -> Option<AllowedHost> {
     let with_port = text.rsplit_once(':').and_then(|(host, _)| host.parse().ok());

@@ -12,7 +12,7 @@ use transom_cluster::Client;
 use transom_framework::{Leader, Routes, ServiceHandle, ServicePort};
 use transom_plugin_host::Plugins;
 use transom_store::Leadership;
-use transom_web::{BoundPort, RequestMetrics};
+use transom_web::{AccessRules, BoundPort, RequestMetrics};
 
 use crate::api::{self, Api, Shared};
 use crate::backup::delivery::Delivery;
@@ -55,7 +55,8 @@ pub struct Instance {
 
 /// Serves the port until the token is cancelled. The caller must run each framework with its
 /// [`Runner`]. Either the port belongs to a single instance, whose [`Config::path`] is empty, or
-/// several instances share it, each below its path. All instances on a port end together.
+/// several instances share it, each below its path. All instances on a port end together. `scripts`: a
+/// port that serves only the scripts of these instances.
 ///
 /// # Errors
 /// [`Error::Web`] if the configured host name is invalid, [`Error::Client`] if the HTTP client cannot
@@ -63,16 +64,23 @@ pub struct Instance {
 pub fn start(
     instances: Vec<Instance>,
     port: BoundPort,
+    scripts: Option<BoundPort>,
     mut resources: Resources<'_>,
 ) -> Result<Vec<(ServiceHandle, Runner)>> {
     let (mut routers, mut started) = (BTreeMap::new(), Vec::new());
+    let mut script_routers = Router::new();
     for instance in instances {
         let name = instance.name;
         let PreparedInstance {
             router,
+            scripts: of_instance,
             leader,
             runner,
-        } = PreparedInstance::new(instance, &port, &mut resources)?;
+        } = PreparedInstance::new(instance, &port, scripts.as_ref(), &mut resources)?;
+        script_routers = match &*runner.dependencies.config.path {
+            "" => script_routers.merge(of_instance),
+            path => script_routers.nest(path, of_instance),
+        };
         routers.insert(runner.dependencies.config.path.clone(), router);
         started.push((name, leader, runner));
     }
@@ -81,6 +89,10 @@ pub fn start(
         None => (api::instances::router(routers), api::instances::access_rules()),
     };
     let service_port = ServicePort::start(port, router, rules, resources.token);
+    if let Some(scripts) = scripts {
+        let routes = transom_web::with_fallbacks(script_routers);
+        service_port.serve_beside(scripts, routes, AccessRules::DEFAULT);
+    }
     let services = started.into_iter().map(|(name, leader, runner)| {
         let config = &runner.dependencies.config;
         let own = Routes {
@@ -97,17 +109,32 @@ pub fn start(
 /// An instance that is not served yet.
 struct PreparedInstance {
     router: Router,
+    /// The routes of its scripts only.
+    scripts: Router,
     leader: Leader<Handles>,
     runner: Runner,
 }
 
 impl PreparedInstance {
-    fn new(instance: Instance, port: &BoundPort, resources: &mut Resources<'_>) -> Result<Self> {
+    fn new(
+        instance: Instance,
+        port: &BoundPort,
+        script_port: Option<&BoundPort>,
+        resources: &mut Resources<'_>,
+    ) -> Result<Self> {
         let config = Arc::new(instance.config);
         if config.port.credentials.is_none() {
             tracing::warn!(
                 framework = config.name,
                 "AUTH_USERNAME and AUTH_PASSWORD are not set: every request from a trusted network is accepted"
+            );
+        }
+        if port.scheme() == "https" && script_port.is_none() {
+            tracing::warn!(
+                framework = config.name,
+                "the cluster's agents fetch the bootstrap scripts over TLS, so they must trust the certificate of the \
+                 port; otherwise no server and no agent starts. `bootstrap.port` serves the scripts without TLS; see \
+                 docs/framework.md, \"The first script\""
             );
         }
         let labels = [("framework".into(), config.name.clone().into())];
@@ -116,6 +143,8 @@ impl PreparedInstance {
         let leader = Leader::new(port.advertised(), instance.election);
         let (views, scripts) = (Arc::new(Views::default()), Arc::new(Scripts::default()));
         let delivery = Arc::new(Delivery::default());
+        let advertised = config.bootstrap.advertise.as_deref();
+        let is_of_api = script_port.is_none();
         let runner = Runner {
             dependencies: TermDependencies {
                 views: Arc::clone(&views),
@@ -126,7 +155,12 @@ impl PreparedInstance {
                 )?),
                 scripts: Arc::clone(&scripts),
                 delivery: Arc::clone(&delivery),
-                script_base: script_base(&config, port),
+                script_base: base(&config, script_port.unwrap_or(port), advertised),
+                backup_base: base(
+                    &config,
+                    port,
+                    advertised.filter(|host| is_of_api || !host.contains(':')),
+                ),
                 cluster: Arc::new(ClusterAdapter::new(resources.cluster.clone())),
                 connector: Arc::new(KubeConnector),
                 kvstore: Arc::new(EtcdGateway::new()?),
@@ -149,6 +183,7 @@ impl PreparedInstance {
         }));
         let metrics = RequestMetrics::register(registry, "transom_kubernetes");
         Ok(Self {
+            scripts: api::script_router(&api),
             router: api::router(&api, forwarder, metrics),
             leader,
             runner,
@@ -156,10 +191,10 @@ impl PreparedInstance {
     }
 }
 
-/// The URL at which the cluster's agents reach the service's port to fetch scripts.
-fn script_base(config: &Config, port: &BoundPort) -> String {
+/// The URL at which the cluster's agents reach a port.
+fn base(config: &Config, port: &BoundPort, advertised: Option<&str>) -> String {
     let number = port.addr().port();
-    let address = match config.bootstrap.advertise.as_deref() {
+    let address = match advertised {
         Some(host) if host.contains(':') => host.to_owned(),
         Some(host) => format!("{host}:{number}"),
         None => port.advertised(),

@@ -50,6 +50,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use serde::Serialize;
 use transom_framework::{Forwarding, Leader, RequestedUri, Route, ask};
@@ -119,6 +120,13 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -
     let routes = transom_web::with_fallbacks(routes).layer(middleware::from_fn(reject_unknown_routes));
     let routes = transom_web::json_errors(routes).layer(middleware::from_fn(empty_errors));
     metrics.around(routes)
+}
+
+/// The route of the scripts only. It is not forwarded: a script is fetched from the leader that made it.
+pub(crate) fn script_router(api: &Api) -> Router {
+    Router::new()
+        .route("/bootstrap/{digest}/{token}", get(bootstrap::get))
+        .with_state(api.clone())
 }
 
 /// Passes only requests that the table contains, so that a `HEAD` is not handled as a `GET`. Redirects

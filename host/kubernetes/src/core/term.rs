@@ -46,9 +46,11 @@ pub(crate) struct TermDependencies {
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) delivery: Arc<Delivery>,
-    /// The URL at which the cluster's agents reach the service: `http://host:port`, and the path of
-    /// the instance.
+    /// The URL at which the cluster's agents reach the scripts: `http://host:port`, and the path of the
+    /// instance.
     pub(crate) script_base: String,
+    /// The same for backups: the port of the API, with TLS if it has a certificate.
+    pub(crate) backup_base: String,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) kvstore: Arc<dyn Kvstore>,

@@ -125,7 +125,7 @@ impl Core {
     /// The URL from which the fetcher downloads the backup.
     fn delivery_url(&self, operation: &Operation) -> Option<String> {
         let path = self.delivered(operation)?.path();
-        Some(format!("{}{path}", self.service.script_base))
+        Some(format!("{}{path}", self.service.backup_base))
     }
 
     /// When the core must check the operation again: at its deadline, or at the next attempt to read.

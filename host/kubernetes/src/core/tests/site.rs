@@ -402,6 +402,7 @@ impl Site {
             scripts: Arc::clone(&world.scripts),
             delivery: Arc::clone(&delivery),
             script_base: "http://fw.test:10000".to_owned(),
+            backup_base: "http://fw.test:10000".to_owned(),
             cluster: outside.clone(),
             connector: outside.clone(),
             kvstore: outside,

@@ -25,6 +25,7 @@ impl Kubernetes {
         self.check_counts(&mut problems);
         problems.0.extend(self.agents.autoscale.problems(self.max_scale));
         self.check_datastore(&mut problems);
+        self.check_bootstrap(&mut problems);
         self.check_backup(&mut problems);
         problems.0
     }
@@ -217,6 +218,15 @@ impl Kubernetes {
         });
     }
 
+    fn check_bootstrap(&self, problems: &mut Problems) {
+        let port = self.bootstrap.port;
+        problems.add_if(port != 0 && port == self.port, || {
+            format!(
+                "`kubernetes.bootstrap.port` is {port}, the port of the API (`kubernetes.port`); expected another one"
+            )
+        });
+    }
+
     fn check_backup(&self, problems: &mut Problems) {
         let backup = &self.backup;
         for (key, amount, min) in [
@@ -286,6 +296,7 @@ mod tests {
             ("orch_node_env = [\"=secret\"]", "NAME=VALUE"),
             ("orch_agent_string = \" \"", "ORCH_AGENT_STRING"),
             ("kubeconfig_file = \"../x\"", "kubeconfig_file"),
+            ("bootstrap.port = 10000", "bootstrap.port"),
             ("backup.keep = 0", "backup.keep"),
             ("backup.max_bytes = 0", "backup.max_bytes"),
             ("backup.mem = 0", "backup.mem"),

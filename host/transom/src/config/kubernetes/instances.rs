@@ -211,6 +211,18 @@ impl Inheritance {
                      `kubernetes.{name}.bootstrap.advertise`"
                 ));
             }
+            let number = |section: &Dict| {
+                let value = Value::from(section.clone()).find("bootstrap.port");
+                value
+                    .and_then(|value| value.deserialize::<u16>().ok())
+                    .unwrap_or_default()
+            };
+            if number(shared) != 0 && Value::from(own.clone()).find("bootstrap.port").is_none() {
+                self.faults.push(format!(
+                    "`kubernetes.bootstrap.port` is that of the port of [kubernetes], and [kubernetes.{name}] has a \
+                     port of its own; set `kubernetes.{name}.bootstrap.port`, or 0"
+                ));
+            }
         } else {
             let ineffective = PORT_KEYS.iter().filter(|key| own.contains_key(**key));
             self.faults.extend(ineffective.map(|key| {

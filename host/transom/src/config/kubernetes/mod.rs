@@ -325,6 +325,9 @@ pub(crate) struct Bootstrap {
     /// Host, or host and port, at which the cluster's agents reach the port to fetch scripts. Not set:
     /// `hostname` and the port.
     pub(crate) advertise: Option<String>,
+    /// A port without TLS that serves only the scripts, for agents that do not trust the certificate of the
+    /// API; 0: the port of the API serves them.
+    pub(crate) port: u16,
     /// The maximum size of the script in bytes.
     pub(crate) max_bytes: usize,
     /// The timeout of fetching it.
@@ -337,6 +340,7 @@ impl Default for Bootstrap {
     fn default() -> Self {
         Self {
             advertise: None,
+            port: 0,
             max_bytes: 1 << 20,
             timeout_seconds: 30,
             refresh_seconds: 300,

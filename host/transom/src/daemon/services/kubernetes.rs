@@ -74,6 +74,8 @@ impl ServiceKind for Kubernetes {
 struct BoundKubernetes {
     instances: Vec<BoundInstance>,
     port: BoundPort,
+    /// The port for scripts only.
+    scripts: Option<BoundPort>,
     daemon_prefix: String,
 }
 
@@ -96,6 +98,16 @@ impl BoundKubernetes {
             .map(|instance| service_config(instance))
             .collect();
         let bound = service::Config::bind_for(&configs, port.config()).await;
+        let number = Some(section.bootstrap.port).filter(|number| *number != 0);
+        let scripts = number.map(|number| service::script_port(&port.config(), number));
+        let scripts = match scripts {
+            Some(scripts) => Some(
+                service::Config::bind_for(&configs, scripts)
+                    .await
+                    .context(Unavailable)?,
+            ),
+            None => None,
+        };
         let instances = instances
             .iter()
             .zip(configs)
@@ -107,6 +119,7 @@ impl BoundKubernetes {
         Ok(Self {
             instances: instances.collect(),
             port: bound.context(Unavailable)?,
+            scripts,
             daemon_prefix: port.daemon_prefix(first.unwrap_or_default()),
         })
     }
@@ -115,7 +128,8 @@ impl BoundKubernetes {
 #[async_trait]
 impl BoundService for BoundKubernetes {
     fn ports(&self) -> Vec<ReservedPort> {
-        vec![ReservedPort::from_bound(&self.port)]
+        let ports = std::iter::once(&self.port).chain(&self.scripts);
+        ports.map(ReservedPort::from_bound).collect()
     }
 
     fn daemon_prefix(&self) -> Option<String> {
@@ -152,7 +166,7 @@ impl BoundService for BoundKubernetes {
             registry: context.registry,
             token: context.token.child_token(),
         };
-        let started = transom_kubernetes::start(instances, port, resources);
+        let started = transom_kubernetes::start(instances, port, self.scripts, resources);
         let mut services: Vec<Box<dyn Service>> = Vec::new();
         for ((service, runner), framework) in started.context(Unavailable)?.into_iter().zip(frameworks) {
             let (summaries, placements) = (runner.summaries(), Arc::new(runner.explainer()));

@@ -177,6 +177,10 @@ fn faults_name_the_sections() {
             &["set `kubernetes.a.bootstrap.advertise`"],
         ),
         (
+            "[kubernetes.bootstrap]\nport = 10001\n[kubernetes.a]\nport = 7\n",
+            &["set `kubernetes.a.bootstrap.port`"],
+        ),
+        (
             "[apps]\n[kubernetes.marathon]\n",
             &["`kubernetes.marathon.framework_name` is \"marathon\", the same as `apps.framework_name`"],
         ),
