@@ -37,6 +37,7 @@ pub struct ScriptedScheduler {
     immediate_kills: AtomicBool,
     reasons: Mutex<Arc<Reasons>>,
     holds_kill_choices: AtomicBool,
+    unregistered: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +66,7 @@ impl ScriptedScheduler {
             immediate_kills: AtomicBool::new(false),
             reasons: Mutex::default(),
             holds_kill_choices: AtomicBool::new(false),
+            unregistered: AtomicBool::new(false),
         })
     }
 
@@ -76,6 +78,11 @@ impl ScriptedScheduler {
     /// Sets whether killed tasks end immediately, without a call by the test.
     pub fn set_immediate_kills(&self, immediate: bool) {
         self.immediate_kills.store(immediate, Ordering::SeqCst);
+    }
+
+    /// Sets whether the framework has no id yet, because no master was reached.
+    pub fn set_unregistered(&self, unregistered: bool) {
+        self.unregistered.store(unregistered, Ordering::SeqCst);
     }
 
     /// Sets whether a kill selection waits for [`ScriptedScheduler::answer_kills`]. Otherwise the
@@ -586,9 +593,10 @@ impl SchedulerApi for ScriptedScheduler {
     }
 
     fn subscription(&self) -> SubscriptionStatus {
+        let registered = !self.unregistered.load(Ordering::SeqCst);
         SubscriptionStatus {
-            framework_id: Some(FrameworkId::from(FRAMEWORK_ID)),
-            connected: true,
+            framework_id: registered.then(|| FrameworkId::from(FRAMEWORK_ID)),
+            connected: registered,
             master: Some("127.0.0.1:5050".to_owned()),
             since: Timestamp::now(),
         }

@@ -2,8 +2,10 @@
 //! before the request is answered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::timeout;
 use transom_framework::ActorError;
 
 use super::Core;
@@ -13,6 +15,9 @@ use crate::config::Engine;
 use crate::kind::{Kind, PerKind};
 use crate::secrets::Secrets;
 
+/// How long a request to drop the framework's id waits for the master. Upstream's clients get no answer
+/// after a few seconds.
+const MASTER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest resource that a request may set: more CPUs, or more MB, than any agent has.
 const MAX_AMOUNT: u32 = 100_000_000;
 
@@ -228,20 +233,22 @@ impl Core {
     }
 
     /// Drops the framework's id if the master does not list it, and ends the term. The next term
-    /// subscribes without an id.
+    /// subscribes without an id. The master is asked without an id as well, because upstream's answer is
+    /// 406 as long as no master is reached.
     async fn forget_framework(&mut self) -> Result<(), Refusal> {
-        let Some(id) = self.scheduler.subscription().framework_id else {
-            return Ok(());
+        let id = self.scheduler.subscription().framework_id;
+        let asked = id.clone().unwrap_or_else(|| "".into());
+        let listed = timeout(MASTER_TIMEOUT, self.service.cluster.lists_framework(&asked)).await;
+        let reason = match listed {
+            Ok(Ok(listed)) => Ok(listed),
+            Ok(Err(error)) => Err(transom_common::error_chain(&error).to_string()),
+            Err(_) => Err(format!("no answer within {} s", MASTER_TIMEOUT.as_secs())),
         };
-        let listed = self.service.cluster.lists_framework(&id).await;
-        let listed = listed.map_err(|error| {
-            tracing::warn!(
-                error = transom_common::error_chain(&error),
-                "querying the master for the framework id failed"
-            );
+        let listed = reason.map_err(|error| {
+            tracing::warn!(error, "querying the master for the framework id failed");
             Refusal::MasterUnavailable
         })?;
-        if !listed {
+        if let Some(id) = id.filter(|_| !listed) {
             tracing::warn!(framework = self.config.name, %id, "the master does not know the framework's id; dropping it");
             let forgotten = self.repository.forget_framework().await;
             forgotten.map_err(ActorError::from)?;

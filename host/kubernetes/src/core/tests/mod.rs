@@ -22,7 +22,7 @@ use transom_testkit::wait_for;
 
 use super::command::{Command, Refusal, Resource, Scope};
 use crate::kind::{Kind, PerKind};
-use site::{CLIENT_CONFIG, Site};
+use site::{Away, CLIENT_CONFIG, Site};
 
 fn counts(datastore: u32, server: u32, agent: u32) -> PerKind<u32> {
     PerKind {
@@ -432,6 +432,31 @@ async fn the_framework_id_is_dropped_only_if_the_master_does_not_list_it() {
         .await
         .unwrap();
     assert!(site.abdication.is_requested());
+}
+
+#[tokio::test]
+async fn the_framework_id_is_kept_while_no_master_answers() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    for (registered, away) in [
+        (true, Away::Refuses),
+        (true, Away::Silent),
+        (false, Away::Refuses),
+    ] {
+        site.scheduler.set_unregistered(!registered);
+        *site.world.master_away.lock().unwrap() = Some(away);
+        let kept = site.ask(|reply| Command::ForgetFramework { reply }).await;
+        assert!(
+            matches!(kept, Err(Refusal::MasterUnavailable)),
+            "{away:?}: {kept:?}"
+        );
+    }
+    assert!(!site.abdication.is_requested());
+    *site.world.master_away.lock().unwrap() = None;
+    site.ask(|reply| Command::ForgetFramework { reply })
+        .await
+        .unwrap();
+    assert!(!site.abdication.is_requested(), "it has no id");
 }
 
 #[tokio::test]

@@ -49,6 +49,15 @@ const ALLOCATABLE: Resources = Resources {
     pods: 110,
 };
 
+/// How a master is away.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Away {
+    /// It accepts no connection.
+    Refuses,
+    /// It does not answer.
+    Silent,
+}
+
 /// Everything outside of the service: nodes, sandboxes, scripts.
 #[derive(Debug, Default)]
 pub(super) struct World {
@@ -96,6 +105,8 @@ pub(super) struct World {
     pub(super) unreadable: AtomicBool,
     /// Whether the master lists the framework.
     pub(super) listed: Mutex<bool>,
+    /// How the master is away, if it is.
+    pub(super) master_away: Mutex<Option<Away>>,
     /// The cluster of the datastore's members.
     pub(super) etcd: Mutex<Etcd>,
 }
@@ -322,7 +333,14 @@ impl Cluster for FakeDependencies {
     }
 
     async fn lists_framework(&self, _: &FrameworkId) -> transom_cluster::Result<bool> {
-        Ok(*self.0.listed.lock().unwrap())
+        let away = *self.0.master_away.lock().unwrap();
+        match away {
+            None => Ok(*self.0.listed.lock().unwrap()),
+            Some(Away::Silent) => std::future::pending().await,
+            Some(Away::Refuses) => Err(transom_cluster::Error::Config {
+                what: "refused".to_owned(),
+            }),
+        }
     }
 }
 
