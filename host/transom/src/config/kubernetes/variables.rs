@@ -179,6 +179,18 @@ fn ignored_of(is_set: impl Fn(&str) -> bool) -> Vec<String> {
 /// The prefix of a reference to a secret, which the program that this one replaces resolves.
 const VAULT: &str = "vault://";
 
+/// Variables of the whole daemon that may be such references in m3s and accept any text here.
+const SHARED: [&str; 8] = [
+    "CLUSTER_PASSWORD",
+    "CLUSTER_PRINCIPAL",
+    "CLUSTER_USERNAME",
+    "MESOS_PASSWORD",
+    "MESOS_PRINCIPAL",
+    "MESOS_USERNAME",
+    "REDIS_PASSWORD",
+    "STORE_PASSWORD",
+];
+
 /// The names of the variables that set a key, the specification's before upstream's.
 pub(in crate::config) fn names_of(key: &str) -> impl Iterator<Item = &'static str> {
     let variables = VARIABLES.iter().filter(move |variable| variable.key == key);
@@ -200,7 +212,12 @@ impl Variables {
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<String>> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let (mut section, mut faults) = (Dict::new(), Vec::new());
+        let is_reference = |text: &str| text.starts_with(VAULT);
+        let fault = |name: &str| {
+            format!("{name} is a reference {VAULT}…, which is not supported; expected the value itself")
+        };
+        let shared = SHARED.iter().filter(|name| variable(name).is_some_and(|text| is_reference(&text)));
+        let (mut section, mut faults) = (Dict::new(), shared.map(|name| fault(name)).collect::<Vec<_>>());
         for Variable {
             name,
             upstream,
@@ -226,10 +243,8 @@ impl Variables {
                 (None, Some(text)) => (*upstream, text),
                 (None, None) => continue,
             };
-            if text.starts_with(VAULT) {
-                faults.push(format!(
-                    "{name} is a reference {VAULT}…, which is not supported; expected the value itself"
-                ));
+            if is_reference(&text) {
+                faults.push(fault(name));
                 continue;
             }
             let delimiter = match form {
@@ -403,7 +418,7 @@ mod tests {
 
     #[test]
     fn references_to_a_vault_are_rejected() {
-        for name in ["K3S_TOKEN", "IMAGE_K3S", "DS_MYSQL_PASSWORD"] {
+        for name in ["K3S_TOKEN", "IMAGE_K3S", "DS_MYSQL_PASSWORD", "REDIS_PASSWORD", "MESOS_USERNAME"] {
             let faults = read(&[(name, "vault://kv/data/m3s:token")]).expect_err("a fault");
             let expected = format!("{name} is a reference vault://…, which is not supported");
             assert!(
