@@ -223,55 +223,48 @@ impl ScriptedScheduler {
 
     /// Sends the update of a running task whose agent an operator drains: the task is being killed.
     pub fn drain(&self, task: &str) {
-        let mut scripted = self.lock();
-        let Some(record) = scripted.tasks.get_mut(&TaskId::from(task)) else {
-            return;
-        };
-        let changed = Arc::make_mut(record);
-        changed.updated_at = Timestamp::now();
-        changed.state = TaskState::Killing;
-        if let Some(status) = &mut changed.status {
-            status.state = TaskState::Killing;
-            status.reason = Some("REASON_AGENT_DRAINING".to_owned());
-        }
-        let record = Arc::clone(record);
-        drop(scripted);
-        self.send(Event::Updated(record));
+        self.change(task, |changed| {
+            changed.state = TaskState::Killing;
+            if let Some(status) = &mut changed.status {
+                status.state = TaskState::Killing;
+                status.reason = Some("REASON_AGENT_DRAINING".to_owned());
+            }
+        });
     }
 
     /// Sends a result of the agent's health check of a running task.
     pub fn report_health(&self, task: &str, healthy: bool) {
-        let mut scripted = self.lock();
-        let Some(record) = scripted.tasks.get_mut(&TaskId::from(task)) else {
-            return;
-        };
-        let changed = Arc::make_mut(record);
-        changed.updated_at = Timestamp::now();
-        if let Some(status) = &mut changed.status {
-            status.healthy = Some(healthy);
-            status.reason = Some("REASON_TASK_HEALTH_CHECK_STATUS_UPDATED".to_owned());
-        }
-        let record = Arc::clone(record);
-        drop(scripted);
-        self.send(Event::Updated(record));
+        self.change(task, |changed| {
+            if let Some(status) = &mut changed.status {
+                status.healthy = Some(healthy);
+                status.reason = Some("REASON_TASK_HEALTH_CHECK_STATUS_UPDATED".to_owned());
+            }
+        });
     }
 
     /// Ends a task as its agent does when the agent's health check has failed too often.
     pub fn kill_unhealthy(&self, task: &str) {
         self.report_health(task, false);
+        self.change(task, |changed| {
+            changed.state = TaskState::Killed;
+            changed.phase = Phase::Terminal;
+            if let Some(status) = &mut changed.status {
+                status.state = TaskState::Killed;
+                status.reason = None;
+                status.message = Some("Command terminated with signal Terminated".to_owned());
+            }
+        });
+    }
+
+    /// Changes the record of a task and sends the update. An unknown task is ignored.
+    fn change(&self, task: &str, change: impl FnOnce(&mut TaskRecord)) {
         let mut scripted = self.lock();
         let Some(record) = scripted.tasks.get_mut(&TaskId::from(task)) else {
             return;
         };
         let changed = Arc::make_mut(record);
-        changed.state = TaskState::Killed;
-        changed.phase = Phase::Terminal;
         changed.updated_at = Timestamp::now();
-        if let Some(status) = &mut changed.status {
-            status.state = TaskState::Killed;
-            status.reason = None;
-            status.message = Some("Command terminated with signal Terminated".to_owned());
-        }
+        change(changed);
         let record = Arc::clone(record);
         drop(scripted);
         self.send(Event::Updated(record));

@@ -241,7 +241,7 @@ impl Core {
         let listed = timeout(MASTER_TIMEOUT, self.service.cluster.lists_framework(&asked)).await;
         let reason = match listed {
             Ok(Ok(listed)) => Ok(listed),
-            Ok(Err(error)) => Err(transom_common::error_chain(&error).to_string()),
+            Ok(Err(error)) => Err(transom_common::error_chain(&error)),
             Err(_) => Err(format!("no answer within {} s", MASTER_TIMEOUT.as_secs())),
         };
         let listed = reason.map_err(|error| {

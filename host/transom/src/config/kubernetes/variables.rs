@@ -216,7 +216,9 @@ impl Variables {
         let fault = |name: &str| {
             format!("{name} is a reference {VAULT}…, which is not supported; expected the value itself")
         };
-        let shared = SHARED.iter().filter(|name| variable(name).is_some_and(|text| is_reference(&text)));
+        let shared = SHARED
+            .iter()
+            .filter(|name| variable(name).is_some_and(|text| is_reference(&text)));
         let (mut section, mut faults) = (Dict::new(), shared.map(|name| fault(name)).collect::<Vec<_>>());
         for Variable {
             name,
@@ -418,7 +420,13 @@ mod tests {
 
     #[test]
     fn references_to_a_vault_are_rejected() {
-        for name in ["K3S_TOKEN", "IMAGE_K3S", "DS_MYSQL_PASSWORD", "REDIS_PASSWORD", "MESOS_USERNAME"] {
+        for name in [
+            "K3S_TOKEN",
+            "IMAGE_K3S",
+            "DS_MYSQL_PASSWORD",
+            "REDIS_PASSWORD",
+            "MESOS_USERNAME",
+        ] {
             let faults = read(&[(name, "vault://kv/data/m3s:token")]).expect_err("a fault");
             let expected = format!("{name} is a reference vault://…, which is not supported");
             assert!(
