@@ -27,6 +27,9 @@ const BACKOFF: BackoffPolicy = BackoffPolicy {
     max: Duration::from_mins(5),
 };
 
+/// The maximum length of a failed task's message, in characters.
+const MAX_MESSAGE: usize = 300;
+
 /// One task.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -73,6 +76,8 @@ pub(super) enum MemberEffect {
 pub(super) struct Members {
     by_kind: PerKind<BTreeMap<u32, Member>>,
     backoff: PerKind<LaunchBackoff>,
+    /// State and message of the last task of each kind that failed.
+    failures: PerKind<Option<String>>,
     incarnations: BTreeMap<(Kind, u32), u32>,
     /// See [`Policy::unreachable`].
     node_timeout: Duration,
@@ -186,6 +191,18 @@ impl Members {
         if let Some(member) = self.get_mut(kind, number) {
             member.record = Some(Arc::clone(record));
         }
+        if record.is_terminal() && !record.killing {
+            let message = record
+                .status
+                .as_ref()
+                .and_then(|status| status.message.as_deref());
+            let message: String = message
+                .unwrap_or("no message")
+                .chars()
+                .take(MAX_MESSAGE)
+                .collect();
+            *self.failures.of_mut(kind) = Some(format!("{}, {message}", record.state));
+        }
         let task = view(record);
         let input = if launched {
             Input::Launched(task)
@@ -245,6 +262,12 @@ impl Members {
     /// Until when tasks of a kind must not be launched.
     pub(super) fn backoff(&self, kind: Kind, now: Timestamp) -> Option<Timestamp> {
         self.backoff.of(kind).until(now)
+    }
+
+    /// How the last failed task of a kind ended, while tasks of the kind must not be launched.
+    pub(super) fn failure(&self, kind: Kind, now: Timestamp) -> Option<&str> {
+        self.backoff(kind, now)?;
+        self.failures.of(kind).as_deref()
     }
 
     /// Applies an input to a task. Only the passing of time depends on the strategy for an unreachable

@@ -80,6 +80,13 @@ impl Core {
                 });
             }
         }
+        for kind in Kind::ALL {
+            let failure = self.members.failure(kind, Timestamp::now());
+            waiting.extend(failure.map(|failure| Waiting {
+                kind,
+                reason: format!("the last {kind} that failed ended with {failure}"),
+            }));
+        }
         if !self.subscribed() {
             let reason = "the framework is not subscribed with the cluster manager".to_owned();
             waiting.push(Waiting {

@@ -1,6 +1,7 @@
 //! Explanations of where a pending member may run.
 
 use http::StatusCode;
+use transom_cluster::v1::TaskState;
 use transom_framework::Placements;
 
 use super::Site;
@@ -65,4 +66,20 @@ async fn checks_of_members_cannot_be_executed_for_operators() {
     assert!(reason(Kind::Datastore).contains("health check the cluster's agent makes"));
     assert!(reason(Kind::Server).contains("has no check"));
     assert_eq!(site.explainer.probe_refusal("absent"), None);
+}
+
+#[tokio::test]
+async fn the_end_of_a_failed_task_is_explained_until_the_next_one_may_start() {
+    let site = Site::start(|_| {}).await;
+    site.wait_until_settled().await;
+    let text = "Memory limits can only be set on tasks launched in Mesos containers";
+    let agent = site.tasks(Kind::Agent).remove(0);
+    site.scheduler.update(&agent, TaskState::Dropped, Some(text));
+    let expected = format!("the last agent that failed ended with TASK_DROPPED, {text}");
+    site.wait_until("the text of the cluster's agent", |view| {
+        view.waiting.iter().any(|waiting| waiting.reason == expected)
+    })
+    .await;
+    site.wait_until_settled().await;
+    site.wait_until("no reason", |view| view.waiting.is_empty()).await;
 }
