@@ -40,7 +40,8 @@ pub struct Config {
     pub agent_timeout: Duration,
     /// Where a master keeps its list of agents across a restart.
     pub registry: Registry,
-    /// Delay after which the agents register again with a new leading master.
+    /// Delay after which the first agent registers again with a new leading master. The others follow
+    /// one by one; the last one waits less than twice as long.
     pub reregister: Duration,
     /// Delay after which an unacknowledged update is sent again; doubles each time, up to ten
     /// minutes.

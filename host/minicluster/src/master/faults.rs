@@ -34,7 +34,11 @@ const REGISTRY_PARAMETER: (&str, &str) = (
 );
 const DOWN_PARAMETER: (&str, &str) = (
     "down_ms",
-    "for how long the master's port closes every connection; 0 when absent",
+    "for how long the master's port closes every connection, and a standby redirects to it; 100 when absent",
+);
+const ELECTION_PARAMETER: (&str, &str) = (
+    "election_ms",
+    "for how long the standby then answers 503, No leader elected; 100 when absent",
 );
 const STARTING_PARAMETER: (&str, &str) = (
     "starting_ms",
@@ -42,9 +46,12 @@ const STARTING_PARAMETER: (&str, &str) = (
 );
 const RECOVERY_PARAMETER: (&str, &str) = (
     "recovery_ms",
-    "for how long calls are then answered 503, Master has not finished recovery; 100 when absent",
+    "for how long calls are then answered 503, Master has not finished recovery, and lists are empty; 100 when absent",
 );
-/// The time that a real master needs to start and recover with little state.
+/// The times of a real master that starts and recovers with little state. The first two are shorter
+/// than those of a real failover (see [`crate::state::restart`]).
+const DEFAULT_DOWN: Duration = Duration::from_millis(100);
+const DEFAULT_ELECTION: Duration = Duration::from_millis(100);
 const DEFAULT_STARTING: Duration = Duration::from_millis(200);
 const DEFAULT_RECOVERY: Duration = Duration::from_millis(100);
 
@@ -116,8 +123,14 @@ static FAULTS: &[Fault] = &[
     },
     Fault {
         name: "fail-over",
-        description: "The same, but the standby leads afterwards and the other one redirects to it.",
-        parameters: &[REGISTRY_PARAMETER, DOWN_PARAMETER, RECOVERY_PARAMETER],
+        description: "The same, but the standby leads afterwards. The other one returns when that has recovered, and redirects \
+               to it. Masters that elect a leader have a common registry, so it is replicated_log when absent.",
+        parameters: &[
+            REGISTRY_PARAMETER,
+            DOWN_PARAMETER,
+            ELECTION_PARAMETER,
+            RECOVERY_PARAMETER,
+        ],
     },
     Fault {
         name: "executor-message",
@@ -251,12 +264,14 @@ impl FaultRequest {
     }
 
     fn restart(&self, state: &State) -> Result<Restart, String> {
+        let swaps_leader = self.fault.name == "fail-over";
         let registry = match self
             .arguments
             .get("registry")
             .map(|_| self.text("registry"))
             .transpose()?
         {
+            None if swaps_leader => Registry::ReplicatedLog,
             None => state.config.registry,
             Some("in_memory") => Registry::InMemory,
             Some("replicated_log") => Registry::ReplicatedLog,
@@ -266,13 +281,17 @@ impl FaultRequest {
                 ));
             }
         };
-        let swaps_leader = self.fault.name == "fail-over";
         if swaps_leader && state.standby.is_none() {
             return Err("There is no standby to fail over to".to_owned());
         }
         Ok(Restart {
             registry,
-            down: self.time("down_ms", Duration::ZERO)?,
+            down: self.time("down_ms", DEFAULT_DOWN)?,
+            election: if swaps_leader {
+                self.time("election_ms", DEFAULT_ELECTION)?
+            } else {
+                Duration::ZERO
+            },
             // The standby master is already running when it becomes the leading one.
             starting: if swaps_leader {
                 Duration::ZERO

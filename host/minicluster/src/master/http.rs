@@ -88,14 +88,28 @@ fn redirect_or_unavailable(
     path: &str,
     query: Option<&str>,
 ) -> Option<Response<Body>> {
-    let (leader, hostname, recovering) = shared.with_state(|state| {
-        let recovering = state.is_recovering(Instant::now());
-        (state.master.addr, state.master.hostname.clone(), recovering)
+    let (leader, hostname, recovering, no_leader) = shared.with_state(|state| {
+        let now = Instant::now();
+        // Not only with the next tick, so that every request sees one phase of a restart.
+        state.recover(now);
+        let no_leader = state.has_no_leader(now);
+        let master = &state.master;
+        (
+            master.addr,
+            master.hostname.clone(),
+            state.is_recovering(),
+            no_leader,
+        )
     });
+    let unavailable = |why: &str| Some(text(StatusCode::SERVICE_UNAVAILABLE, why));
+    if no_leader && (path == "/redirect" || !LOCAL_PATHS.contains(&path)) {
+        return unavailable("No leader elected");
+    }
     if leader == own_addr {
         let refused = recovering && path.starts_with("/api/v1");
-        let why = "Master has not finished recovery";
-        return refused.then(|| text(StatusCode::SERVICE_UNAVAILABLE, why));
+        return refused
+            .then(|| unavailable("Master has not finished recovery"))
+            .flatten();
     }
     if LOCAL_PATHS.contains(&path) {
         return None;

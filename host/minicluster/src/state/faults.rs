@@ -10,6 +10,7 @@ use crate::wire::recordio::{self, ConnectionCut};
 use base64::Engine;
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -28,22 +29,32 @@ pub(crate) struct ActiveFaults {
     pub(crate) delay: Duration,
     /// The master that is down.
     pub(super) down: Option<DownMaster>,
+    /// The election of the standby.
+    pub(super) election: Option<Election>,
     /// A master that has just started and answers 404 to everything, and the end of that time.
     pub(super) starting: Option<(SocketAddr, Instant)>,
     /// The time until which the leading master rejects calls.
     pub(super) recovering_until: Option<Instant>,
-    /// The time at which the agents register with the restarted master.
+    /// The time from which agents register with the restarted master.
     pub(super) readmit_at: Option<Instant>,
+    /// When each of these agents registers.
+    pub(super) returns: BTreeMap<AgentId, Instant>,
     /// Whether the restarted master knows for which agents it waits.
     pub(super) remembers_agents: bool,
 }
 
-/// A master that is down, the time of its return, and whether the other one leads afterwards.
+/// A master that is down, and the time of its return.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DownMaster {
     pub(super) addr: SocketAddr,
     pub(super) until: Instant,
-    pub(super) swaps_leader: bool,
+}
+
+/// An election: when the standby notices the death of the leader, and when it leads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Election {
+    pub(super) noticed: Instant,
+    pub(super) elected: Instant,
 }
 
 /// A port of the cluster.
@@ -80,9 +91,16 @@ impl State {
         }
     }
 
-    /// Whether the leading master still rejects calls.
-    pub(crate) fn is_recovering(&self, now: Instant) -> bool {
-        self.faults.recovering_until.is_some_and(|until| now < until)
+    /// Whether the leading master still rejects calls. Its lists are empty until then.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.faults.recovering_until.is_some()
+    }
+
+    /// Whether no master leads, as far as the standby knows.
+    pub(crate) fn has_no_leader(&self, now: Instant) -> bool {
+        self.faults
+            .election
+            .is_some_and(|election| election.noticed <= now)
     }
 
     /// Whether the master at that address has no routes yet.
@@ -317,7 +335,7 @@ impl State {
             let remaining_ms = until.saturating_duration_since(now).as_millis() as u64;
             list.push(json!({"master": addr.to_string(), "is": "starting", "for_ms": remaining_ms}));
         }
-        if self.is_recovering(now) {
+        if self.is_recovering() {
             list.push(json!({"master": self.master.addr.to_string(), "is": "recovering"}));
         }
         list.extend(

@@ -195,11 +195,13 @@ impl State {
             .filter(|agent| !self.unreachable_agents.contains_key(&agent.id))
     }
 
-    /// The agents from before its restart for which the master waits.
+    /// The agents from before its restart for which the master waits. It knows them when it has
+    /// recovered.
     pub(crate) fn recovered_agents(&self) -> impl Iterator<Item = &Agent> {
+        let known = self.faults.remembers_agents && !self.is_recovering();
         self.awaited_agents
             .values()
-            .filter(|agent| self.faults.remembers_agents && !self.unreachable_agents.contains_key(&agent.id))
+            .filter(move |agent| known && !self.unreachable_agents.contains_key(&agent.id))
     }
 
     /// The frameworks that agents know, including those that the master has forgotten.

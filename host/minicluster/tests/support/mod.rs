@@ -251,7 +251,7 @@ impl Framework {
 
 /// Restarts the master, which then answers immediately, unlike a real one.
 pub(crate) fn immediate_restart() -> Value {
-    json!({"fault": "restart-master", "starting_ms": 0, "recovery_ms": 0})
+    json!({"fault": "restart-master", "down_ms": 0, "starting_ms": 0, "recovery_ms": 0})
 }
 
 /// A small shell task on the offer's agent.
