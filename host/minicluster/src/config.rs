@@ -57,6 +57,8 @@ pub struct Config {
     pub executor_shutdown_grace: Duration,
     /// Principals and secrets, one of which every call must use; empty: no authentication.
     pub credentials: Vec<(String, String)>,
+    /// Those of the principals whose ACLs let them view neither frameworks nor tasks.
+    pub blind_principals: Vec<String>,
     /// How tasks that name a container image are run.
     pub images: Images,
     /// Host names by which clients reach the ports, in addition to loopback, the address connected
@@ -204,6 +206,7 @@ impl Config {
             executor_reregistration_timeout: Duration::from_secs(2),
             executor_shutdown_grace: Duration::from_secs(5),
             credentials: Vec::new(),
+            blind_principals: Vec::new(),
             images: Images::Auto,
             allowed_hosts: Vec::new(),
             jsonp: false,

@@ -1,6 +1,6 @@
 //! The master's routes, all of them with and without the prefix `/master`.
 
-use super::{faults, flags, maintenance, metrics, operator_views, state_views};
+use super::{faults, flags, maintenance, metrics, operator_views, state_views, visibility};
 use crate::{
     http::{
         Body, HttpResult, Refusal, authenticate, check_accept, check_plain_type, empty, form, json,
@@ -161,7 +161,8 @@ fn subscribe(shared: &Arc<Shared>, call: &Value) -> Response<Body> {
 
 /// `POST /api/v1`.
 async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
-    authenticate(shared, headers, "mesos-master-readwrite")?;
+    let principal = authenticate(shared, headers, "mesos-master-readwrite")?;
+    let sees_tasks = visibility::sees_tasks(&shared.config, principal.as_deref());
     let call = read_call(&messages::MASTER_CALL, method, headers, body).await?;
     let bad_request = |why: &str| {
         refusal(
@@ -172,7 +173,7 @@ async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     let kind = doc::text(&call, &["type"]).ok_or_else(|| bad_request("Expecting 'type' to be present"))?;
     check_accept(headers)?;
     if kind == "SUBSCRIBE" {
-        let events = shared.with_state(|state| state.subscribe_operator(Instant::now()));
+        let events = shared.with_state(|state| state.subscribe_operator(sees_tasks, Instant::now()));
         return Ok(stream_response(
             "application/json",
             queue_stream(events, || ()),
@@ -182,7 +183,11 @@ async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     if let Some(response) = change_state(shared, kind, &call) {
         return Ok(reply(&response));
     }
-    Ok(json(&shared.with_state(|state| get_call(state, kind))))
+    let mut document = shared.with_state(|state| get_call(state, kind));
+    if !sees_tasks {
+        visibility::hide_tasks(&mut document);
+    }
+    Ok(json(&document))
 }
 
 /// Operator calls that change the cluster.
@@ -297,7 +302,7 @@ fn get(
         }
         _ => {}
     }
-    authenticate(shared, headers, "mesos-master-readonly")?;
+    let principal = authenticate(shared, headers, "mesos-master-readonly")?;
     let document = shared.with_state(|state| match path {
         "/state" => Some(state_views::state(state)),
         "/state-summary" => Some(state_views::summary(state)),
@@ -314,9 +319,12 @@ fn get(
         "/weights" => Some(document!([])),
         _ => None,
     });
-    document
-        .map(|document| json_or_jsonp(&document, query))
-        .ok_or_else(not_found)
+    let mut document = document.ok_or_else(not_found)?;
+    let shows_tasks = ["/state", "/frameworks", "/tasks", "/state-summary"].contains(&path);
+    if shows_tasks && !visibility::sees_tasks(&shared.config, principal.as_deref()) {
+        visibility::hide_tasks(&mut document);
+    }
+    Ok(json_or_jsonp(&document, query))
 }
 
 /// A redirect to the leading master. Its location has no scheme.

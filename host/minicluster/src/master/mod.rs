@@ -7,3 +7,4 @@ mod maintenance;
 pub(crate) mod metrics;
 pub(crate) mod operator_views;
 pub(crate) mod state_views;
+pub(crate) mod visibility;

@@ -112,6 +112,8 @@ pub(crate) struct State {
 struct Watcher {
     events: mpsc::Sender<Event>,
     next_heartbeat: Instant,
+    /// Whether its principal may view frameworks and tasks.
+    sees_tasks: bool,
 }
 
 impl State {

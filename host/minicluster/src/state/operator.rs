@@ -3,7 +3,7 @@
 
 use super::{FrameworkId, MAX_STREAM_EVENTS, MAX_WATCHERS, State, TaskState, Watcher};
 use crate::{
-    master::operator_views,
+    master::{operator_views, visibility},
     wire::{
         json as doc,
         recordio::{self, Event},
@@ -16,10 +16,14 @@ use tokio::sync::mpsc;
 impl State {
     /// SUBSCRIBE of the operator API: sends the whole state, then every change. If there are too
     /// many streams, the oldest one ends.
-    pub(crate) fn subscribe_operator(&mut self, now: Instant) -> mpsc::Receiver<Event> {
+    pub(crate) fn subscribe_operator(&mut self, sees_tasks: bool, now: Instant) -> mpsc::Receiver<Event> {
         let (events, receiver) = mpsc::channel(MAX_STREAM_EVENTS);
+        let mut snapshot = operator_views::state(self);
+        if !sees_tasks {
+            visibility::hide_tasks(&mut snapshot);
+        }
         let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
-            "get_state": operator_views::state(self),
+            "get_state": snapshot,
             "heartbeat_interval_seconds": self.config.heartbeat.as_secs_f64(),
         }});
         // The queue is new, so both events fit.
@@ -31,6 +35,7 @@ impl State {
         self.watchers.push(Watcher {
             events,
             next_heartbeat: now + self.config.heartbeat,
+            sees_tasks,
         });
         receiver
     }
@@ -41,8 +46,11 @@ impl State {
             return;
         }
         let record = recordio::record(event);
-        self.watchers
-            .retain(|watcher| watcher.events.try_send(Ok(record.clone())).is_ok());
+        let of_tasks = visibility::is_of_tasks(event);
+        self.watchers.retain(|watcher| {
+            let hidden = of_tasks && !watcher.sees_tasks;
+            hidden || watcher.events.try_send(Ok(record.clone())).is_ok()
+        });
     }
 
     pub(super) fn announce_framework(&mut self, id: &FrameworkId, kind: &str, field: &str) {
