@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use transom_testkit::eventually;
-use transom_tests::process::Transom;
+use tokio_util::sync::CancellationToken;
+use transom_testkit::{eventually, free_ports};
+use transom_tests::process::{Transom, binary};
 use transom_tests::site::{Cluster, addresses, copy_components};
 use transom_tests::{dns, http};
 
@@ -19,7 +20,7 @@ struct Site {
     cluster: Cluster,
     daemon: Transom,
     addresses: BTreeMap<String, SocketAddr>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Site {
@@ -27,15 +28,18 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         copy_components(&dir.path().join("plugins"));
         let cluster = Cluster::start_with(dir.path(), flags);
+        let mut masters = cluster.master.to_string();
+        if let Some(at) = flags.iter().position(|flag| *flag == "--standby") {
+            masters = format!("{masters},{}", flags[at + 1]);
+        }
         let config = format!(
             "[log]\nformat = \"json\"\nlevel = \"info\"\n\
-             [cluster]\nmaster = \"{}\"\n\
+             [cluster]\nmaster = \"{masters}\"\n\
              [store]\nserver = \"file:{}\"\n\
              [plugins]\ndir = \"plugins\"\n\
              [apps]\nport = 0\n\
              [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_on = false\nrefresh_seconds = 3600\n\
              [admin]\nport = 0\n",
-            cluster.master,
             dir.path().join("store").display(),
         );
         fs::write(dir.path().join("transom.toml"), config).unwrap();
@@ -45,7 +49,7 @@ impl Site {
             cluster,
             daemon,
             addresses,
-            _dir: dir,
+            dir,
         };
         site.wait_for_source("stream").await;
         site
@@ -198,4 +202,169 @@ async fn records_of_an_unreachable_agent_are_removed_and_return_with_it() {
     assert_eq!(site.metric(RECONNECTS).await, 0);
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(Some(daemon));
+}
+
+/// The cluster manager fails over in the order of a real one. One agent returns only when the test lets
+/// it: until then the running daemon keeps its records, and one that starts has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_of_the_master_empties_no_zone() {
+    let standby = format!("127.0.0.1:{}", free_ports(1));
+    let site = Site::start(&["--standby", &standby]).await;
+    site.wait_for_answer("slave.mesos.", &AGENTS).await;
+    let app = json!({
+        "id": "/web", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 3,
+        "constraints": [["hostname", "UNIQUE"]],
+    });
+    let url = format!("http://{}/v2/apps", site.addresses["apps"]);
+    let answer = http().post(url).json(&app).send().await.unwrap();
+    assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
+    site.wait_for_answer("web.marathon.mesos.", &AGENTS).await;
+    let of_agent = |fault: &str| json!({"fault": fault, "agent": AGENTS[2]});
+    site.cluster.fault(&of_agent("partition-agent")).await;
+    site.cluster.fault(&json!({"fault": "fail-over"})).await;
+    let complete = async || {
+        for name in ["slave.mesos.", "web.marathon.mesos."] {
+            assert_eq!(
+                site.addresses_of(name).await,
+                AGENTS,
+                "{name} during the failover"
+            );
+        }
+    };
+    eventually("the new leader's stream", || async {
+        complete().await;
+        match site.metric(RECONNECTS).await {
+            0 => Err(site.text("/ready").await?),
+            _ => Ok(()),
+        }
+    })
+    .await;
+
+    let late_dir = site.dir.path().join("late");
+    fs::create_dir(&late_dir).unwrap();
+    let config = format!(
+        "[log]\nformat = \"json\"\nlevel = \"info\"\n[cluster]\nmaster = \"{},{standby}\"\n\
+         [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_on = false\n\
+         [admin]\nport = 0\n",
+        site.cluster.master
+    );
+    fs::write(late_dir.join("transom.toml"), config).unwrap();
+    let mut late = Transom::start(&late_dir, ["serve", "--config", "transom.toml"]);
+    let late_addresses = addresses(&mut late);
+    let ready = || async {
+        let url = format!("http://{}/ready", late_addresses["admin"]);
+        let answer = http().get(url).send().await.map_err(|error| error.to_string())?;
+        answer.json::<Value>().await.map_err(|error| error.to_string())
+    };
+    eventually("the late daemon's reason", || async {
+        complete().await;
+        let ready = ready().await?;
+        let discovery = &ready["services"]["discovery"];
+        assert_eq!(discovery["ready"], false, "{ready}");
+        let problem = discovery["problem"].as_str().unwrap_or_default();
+        let waits = problem.contains("1 of its agents have not registered yet");
+        waits.then_some(()).ok_or(ready.to_string())
+    })
+    .await;
+    site.cluster.fault(&of_agent("heal-agent")).await;
+    eventually("the late daemon's records", || async {
+        complete().await;
+        let ready = ready().await?;
+        (ready["ready"] == true).then_some(()).ok_or(ready.to_string())
+    })
+    .await;
+    for name in ["slave.mesos.", "web.marathon.mesos."] {
+        let answer = dns::ask(late_addresses["dns"], name, RecordType::A)
+            .await
+            .unwrap();
+        assert_eq!(answer.addresses.len(), 3, "{name}: {answer:?}");
+    }
+    complete().await;
+    late.kill();
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(Some(daemon));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_the_principal_may_not_view_are_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    copy_components(&dir.path().join("plugins"));
+    let mut config = transom_minicluster::Config::three_agents(dir.path().join("cluster"));
+    let first = free_ports(300);
+    for (agent, first) in config.agents.iter_mut().zip((first..).step_by(100)) {
+        agent.ports = (first, first + 99);
+    }
+    config.credentials = vec![("ops".to_owned(), "secret".to_owned())];
+    config.blind_principals = vec!["ops".to_owned()];
+    let token = CancellationToken::new();
+    let cluster = config.start(token.clone()).await.unwrap();
+    let config = format!(
+        "[log]\nformat = \"json\"\nlevel = \"info\"\n[cluster]\nmaster = \"{}\"\nusername = \"ops\"\npassword = \"secret\"\nprincipal = \"ops\"\n\
+         [store]\nserver = \"file:store\"\n\
+         [plugins]\ndir = \"plugins\"\n\
+         [apps]\nport = 0\n\
+         [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_on = false\nrefresh_seconds = 1\n\
+         [admin]\nport = 0\n",
+        cluster.master()
+    );
+    fs::write(dir.path().join("transom.toml"), config).unwrap();
+    let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
+    let addresses = addresses(&mut daemon);
+    let ready = || async {
+        let url = format!("http://{}/ready", addresses["admin"]);
+        let answer = http().get(url).send().await.map_err(|error| error.to_string())?;
+        let ready: Value = answer.json().await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(ready["services"]["discovery"].clone())
+    };
+    // Nothing runs, so nothing is missing.
+    eventually("an empty zone", || async {
+        let discovery = ready().await?;
+        (discovery["ready"] == true)
+            .then_some(())
+            .ok_or(discovery.to_string())
+    })
+    .await;
+    let app = json!({"id": "/web", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 1});
+    let url = format!("http://{}/v2/apps", addresses["apps"]);
+    eventually("the app", || async {
+        let answer = http()
+            .post(&url)
+            .json(&app)
+            .send()
+            .await
+            .map_err(|error| error.to_string())?;
+        (answer.status() == 201)
+            .then_some(())
+            .ok_or(answer.status().to_string())
+    })
+    .await;
+    let acls = "`view_frameworks`, `view_tasks`";
+    eventually("the reason", || async {
+        let discovery = ready().await?;
+        let problem = discovery["problem"].as_str().unwrap_or_default();
+        let said = discovery["ready"] == false && problem.contains(acls);
+        said.then_some(()).ok_or(discovery.to_string())
+    })
+    .await;
+    let log = daemon.output();
+    assert!(
+        log.contains("the cluster's records are incomplete") && log.contains(acls),
+        "{log}"
+    );
+    let mut doctor = std::process::Command::new(binary());
+    doctor
+        .args(["doctor", "--config", "transom.toml"])
+        .current_dir(dir.path());
+    let output = tokio::task::spawn_blocking(move || doctor.output())
+        .await
+        .unwrap()
+        .unwrap();
+    let findings = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        findings.contains("the master lists neither tasks nor executors"),
+        "{findings}"
+    );
+    daemon.terminate();
+    token.cancel();
+    cluster.stopped().await;
 }

@@ -110,6 +110,7 @@ messages! {
             tasks: Vec<Task>,
             unreachable_tasks: Vec<Task>,
             completed_tasks: Vec<Task>,
+            executors: Vec<Value>,
         }
     }
     /// A task. `executor_id` is empty when the task has a command executor of its own.
@@ -186,6 +187,21 @@ impl State {
     pub fn decode(document: &[u8]) -> Result<Self> {
         lenient::read(document, || "the state document".to_owned())
     }
+
+    /// Whether the master hides what runs: resources are used, but neither a task nor an executor is
+    /// listed. A real master omits each framework, task and executor that its ACLs do not let the
+    /// principal view, without an error, but shows agents with `used_resources`.
+    pub fn hides_tasks(&self) -> bool {
+        let uses = |used: &Resources| used.cpus > 0.0 || used.mem > 0.0 || used.disk > 0.0 || used.gpus > 0.0;
+        let lists = |one: &Framework| !one.tasks.is_empty() || !one.executors.is_empty();
+        if self.frameworks.iter().any(lists) || !self.orphan_tasks.is_empty() {
+            false
+        } else if self.frameworks.is_empty() {
+            self.slaves.iter().any(|agent| uses(&agent.used_resources))
+        } else {
+            self.frameworks.iter().any(|one| uses(&one.used_resources))
+        }
+    }
 }
 
 impl Resources {
@@ -244,6 +260,36 @@ mod tests {
         );
         assert!(state.frameworks[0].tasks.is_empty());
         assert!(state.frameworks[0].completed_tasks[0].statuses.is_empty());
+    }
+
+    #[test]
+    fn used_resources_without_tasks_show_that_they_are_hidden() {
+        let used = |cpus: f64| serde_json::json!({"cpus": cpus, "mem": 0.0, "disk": 0.0, "gpus": 0.0});
+        let framework = |cpus: f64, lists: Value| {
+            let mut framework = serde_json::json!({"id": "f", "used_resources": used(cpus)});
+            framework
+                .as_object_mut()
+                .unwrap()
+                .extend(lists.as_object().unwrap().clone());
+            framework
+        };
+        let task = serde_json::json!({"tasks": [{"id": "t", "state": "TASK_RUNNING"}]});
+        let executor = serde_json::json!({"executors": [{"executor_id": "e"}]});
+        let cases = [
+            (1.0, vec![], true),
+            (0.0, vec![], false),
+            (1.0, vec![framework(1.0, task)], false),
+            (1.0, vec![framework(1.0, executor)], false),
+            (1.0, vec![framework(1.0, serde_json::json!({}))], true),
+            // Another framework may be hidden on purpose.
+            (1.0, vec![framework(0.0, serde_json::json!({}))], false),
+        ];
+        for (cpus, frameworks, expected) in cases {
+            let slaves = [serde_json::json!({"id": "s", "used_resources": used(cpus)})];
+            let document = serde_json::json!({"slaves": slaves, "frameworks": frameworks}).to_string();
+            let state = State::decode(document.as_bytes()).unwrap();
+            assert_eq!(state.hides_tasks(), expected, "{document}");
+        }
     }
 
     #[test]

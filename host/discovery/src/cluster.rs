@@ -38,6 +38,9 @@ pub struct ClusterModel {
     pub tasks: PersistentMap<FrameworkId, Ordered<TaskId, Task>>,
     /// Agents that the leader knows from its registry and that have not registered with it yet.
     pub recovered: HashSet<AgentId>,
+    /// Whether resources are used although no task is listed. Unlike the other fields, it is read after
+    /// them, and only if there is no task.
+    pub hides_tasks: bool,
     /// The number of invalid entries, which are not in the model.
     pub invalid_entries: u64,
 }
@@ -221,6 +224,11 @@ impl ClusterModel {
                     .insert(id.clone(), task.clone());
             }
         }
+    }
+
+    /// Whether a task is listed.
+    pub fn has_tasks(&self) -> bool {
+        self.tasks.values().any(|tasks| !tasks.is_empty())
     }
 
     /// Every host name that needs a lookup.

@@ -27,6 +27,7 @@ use crate::cluster::document::{Document, Leading};
 use crate::cluster::operator::Effect;
 use crate::host_resolver::HostResolver;
 use crate::metrics::Metrics;
+use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::source::{Attempts, Failure, Next, Source, StreamTimeouts};
 use crate::zone::{Zone, ZoneInputs};
@@ -39,6 +40,11 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(2);
 const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The delay from a change to its zone, so that a burst of events becomes one zone.
 const DEBOUNCE: Duration = Duration::from_millis(10);
+/// The interval of polls while a master may be recovering or the first zone waits for agents, and the
+/// delay of the full comparison after the last agent has registered.
+const RECOVERY_POLL: Duration = Duration::from_secs(1);
+/// The maximum number of events during a full comparison, which are kept until its end.
+const MAX_EVENTS_OF_COMPARISON: usize = 10_000;
 /// The size of the journal for incremental transfers, in records.
 const JOURNAL_RECORDS: usize = 20_000;
 
@@ -92,6 +98,10 @@ pub(crate) struct ClusterFollower {
     poll_at: Instant,
     /// Whether the records in service came from a stream.
     from_stream: bool,
+    /// When the first model was read.
+    first_model: Option<Instant>,
+    /// The election in the last document if that was empty, and the time of the first such document.
+    empty_document: Option<(f64, Instant)>,
     resolver: HostResolver,
     /// The addresses of host names in the last zone.
     hosts: Arc<ResolvedHosts>,
@@ -125,6 +135,8 @@ impl ClusterFollower {
             cluster: ClusterModel::default(),
             poll_at: Instant::now(),
             from_stream: false,
+            first_model: None,
+            empty_document: None,
             resolver: HostResolver::default(),
             hosts: Arc::default(),
             changes: Changes::everything(),
@@ -192,11 +204,18 @@ impl ClusterFollower {
         }
         loop {
             if self.poll_at <= Instant::now() {
-                if !self.read_document().await {
+                let read = self.read_document().await;
+                let recovers = !read && self.empty_document.is_some() || self.first_zone_waits().is_some();
+                let refresh = if recovers {
+                    RECOVERY_POLL.min(self.refresh)
+                } else {
+                    self.refresh
+                };
+                if !read {
                     self.switch_to_none();
-                    return self.idle(retry_at.min(Instant::now() + self.refresh)).await;
+                    return self.idle(retry_at.min(Instant::now() + refresh)).await;
                 }
-                self.poll_at = Instant::now() + self.refresh;
+                self.poll_at = Instant::now() + refresh;
                 self.switch_to_polling(lost);
             }
             if self.idle(retry_at.min(self.poll_at)).await {
@@ -254,9 +273,22 @@ impl ClusterFollower {
             tokio::select! {
                 event = stream.next() => match event {
                     Ok(Some(event)) => {
+                        let awaited = !self.cluster.recovered.is_empty();
                         self.apply(&event);
+                        if awaited && self.cluster.recovered.is_empty() {
+                            // Tasks that ended while their agent was not registered have no event.
+                            refresh = refresh.min(Instant::now() + RECOVERY_POLL);
+                        }
                         if second.is_some() && !matches!(event, Event::Heartbeat) {
                             meanwhile.push(event);
+                        }
+                        if meanwhile.len() > MAX_EVENTS_OF_COMPARISON {
+                            tracing::warn!(
+                                events = meanwhile.len(),
+                                "full comparison abandoned: too many events have arrived since it began; retrying at the next refresh"
+                            );
+                            (second, meanwhile) = (None, Vec::new());
+                            refresh = Instant::now() + self.refresh;
                         }
                     }
                     Ok(None) => return StreamLost::Ended,
@@ -285,6 +317,8 @@ impl ClusterFollower {
     /// Replaces the model by a snapshot with later events and publishes its zone.
     async fn use_snapshot(&mut self, mut cluster: ClusterModel, later: &[Event]) {
         cluster.leader = cluster.leader.or_else(|| self.cluster.leader.take());
+        // Before the events, because an agent's tasks follow the event of its return.
+        cluster.keep_recovered(&self.cluster);
         for event in later {
             cluster.apply(event);
             cluster.remove_lost_agent(event);
@@ -296,7 +330,7 @@ impl ClusterFollower {
     async fn compare(&mut self, mut cluster: ClusterModel) {
         self.shared.confirmed.touch();
         cluster.masters = self.registered_now();
-        cluster.keep_recovered(&self.cluster);
+        self.first_model.get_or_insert_with(Instant::now);
         let served = self.shared.zone.load_full();
         if let Some(zone) = &served {
             let (model, polled, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));
@@ -324,6 +358,7 @@ impl ClusterFollower {
         }
         let skips_differ = self.cluster.invalid_entries != cluster.invalid_entries;
         self.cluster = cluster;
+        self.shared.problem.set(self.problem());
         if served.is_none() || skips_differ || !self.changes.is_empty() {
             self.publish().await;
         } else {
@@ -378,14 +413,22 @@ impl ClusterFollower {
         } else {
             DEBOUNCE
         };
-        self.publish_at.get_or_insert_with(|| Instant::now() + wait);
+        let due = Instant::now() + wait;
+        self.publish_at = Some(self.publish_at.map_or(due, |earlier| earlier.min(due)));
     }
 
     /// Reads the state document once, in place of the stream. Returns whether that succeeded.
     async fn read_document(&mut self) -> bool {
         match timeout(SNAPSHOT_TIMEOUT, self.client.state_as::<Document>()).await {
+            Ok(Ok(document)) if self.may_be_recovering(&document) => {
+                tracing::debug!("the state document is empty because its master may be recovering");
+                false
+            }
             Ok(Ok(document)) => {
-                self.compare(document.cluster).await;
+                let mut cluster = document.cluster;
+                cluster.hides_tasks = hides_tasks(&self.client, &cluster).await;
+                cluster.keep_recovered(&self.cluster);
+                self.compare(cluster).await;
                 true
             }
             Ok(Err(error)) => {
@@ -394,6 +437,36 @@ impl ClusterFollower {
             }
             Err(_) => false,
         }
+    }
+
+    /// Whether a document is empty because its master has been elected and has not read its registry.
+    /// After some time it counts as the document of an empty cluster.
+    fn may_be_recovering(&mut self, document: &Document) -> bool {
+        let Some(elected) = document.elected.filter(|_| document.is_empty()) else {
+            self.empty_document = None;
+            return false;
+        };
+        let now = Instant::now();
+        let seen = self.empty_document.filter(|(before, _)| *before == elected);
+        let (_, since) = *self.empty_document.insert(seen.unwrap_or((elected, now)));
+        now < since + self.stream_timeouts.not_found
+    }
+
+    /// Until when the first zone waits for agents that have not registered with a new leader. Without
+    /// them and their tasks it would say that these do not exist.
+    fn first_zone_waits(&self) -> Option<Instant> {
+        if self.cluster.recovered.is_empty() || self.shared.zone.load().is_some() {
+            return None;
+        }
+        let until = self.first_model? + self.stream_timeouts.agents;
+        (until > Instant::now()).then_some(until)
+    }
+
+    fn problem(&self) -> Option<Problem> {
+        if self.first_zone_waits().is_some() {
+            return Some(Problem::AwaitedAgents(self.cluster.recovered.len()));
+        }
+        (self.cluster.hides_tasks && !self.cluster.has_tasks()).then_some(Problem::HiddenTasks)
     }
 
     /// Waits until `until` or a new leader while handling name lookups and changes of masters.
@@ -415,7 +488,11 @@ impl ClusterFollower {
 
     /// Builds a zone of the model and publishes it.
     async fn publish(&mut self) {
-        self.publish_at = None;
+        self.publish_at = self.first_zone_waits();
+        self.shared.problem.set(self.problem());
+        if self.publish_at.is_some() {
+            return;
+        }
         self.resolver.refresh(&self.cluster, self.refresh);
         let began = Instant::now();
         let changes = std::mem::take(&mut self.changes);
@@ -479,7 +556,20 @@ async fn open(client: Client) -> Result<Opened, StreamLost> {
         Ok(Err(error)) => tracing::debug!(error = error_chain(&error), "cannot read the leader's address"),
         Err(_) => tracing::debug!("timeout reading the leader's address"),
     }
+    cluster.hides_tasks = hides_tasks(&client, &cluster).await;
     Ok((stream, cluster))
+}
+
+/// Whether the master hides tasks from this principal. Read only if it lists none, when the document is
+/// small.
+async fn hides_tasks(client: &Client, cluster: &ClusterModel) -> bool {
+    if cluster.has_tasks() || cluster.agents.is_empty() {
+        return false;
+    }
+    match timeout(LEADER_TIMEOUT, client.state()).await {
+        Ok(Ok(state)) => state.hides_tasks(),
+        Ok(Err(_)) | Err(_) => false,
+    }
 }
 
 /// Seconds since 1970, always more than the last serial.

@@ -13,6 +13,7 @@ use transom_web::{Access, Limits, Listener, guarded};
 
 use crate::cluster_follower::ClusterFollower;
 use crate::metrics::Metrics;
+use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::source::Source;
 use crate::zone::Zone;
@@ -148,9 +149,14 @@ impl Discovery {
         self.routes.clone()
     }
 
-    /// Whether the first zone has been built, so that lookups are answered.
+    /// Whether the first zone has been built, so that lookups are answered, and has the tasks.
     pub fn ready(&self) -> bool {
-        self.shared.zone.load().is_some()
+        self.shared.zone.load().is_some() && self.problem().is_none()
+    }
+
+    /// Why records are missing, if any are.
+    pub fn problem(&self) -> Option<Problem> {
+        self.shared.problem.get()
     }
 
     /// The present source of the records: the event stream or polls of the state document.

@@ -8,6 +8,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
 use crate::listing::Listing;
+use crate::problem::PresentProblem;
 use crate::source::AtomicSource;
 use crate::zone::Zone;
 
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) confirmed: AtomicInstant,
     /// The present source of the zone.
     pub(crate) source: AtomicSource,
+    /// Why records are missing, if any are.
+    pub(crate) problem: PresentProblem,
 }
 
 impl Shared {
@@ -35,6 +38,7 @@ impl Shared {
             listing: Listing::default(),
             confirmed: AtomicInstant::now(),
             source: AtomicSource::default(),
+            problem: PresentProblem::default(),
         }
     }
 

@@ -62,7 +62,7 @@ impl AtomicSource {
     }
 }
 
-/// How long a master may answer 404 before it counts as one without an event stream.
+/// How long a master may be incomplete: without an event stream, or without its agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamTimeouts {
     /// A master that answers 404 for this long has no event stream. Any other answer resets the
@@ -70,6 +70,9 @@ pub struct StreamTimeouts {
     pub not_found: Duration,
     /// How often the stream is retried on a master without one.
     pub retry: Duration,
+    /// How long the first zone waits for agents that have not registered with a new leader. Real ones
+    /// need up to a minute.
+    pub agents: Duration,
 }
 
 impl Default for StreamTimeouts {
@@ -77,6 +80,7 @@ impl Default for StreamTimeouts {
         Self {
             not_found: Duration::from_secs(30),
             retry: Duration::from_secs(30),
+            agents: Duration::from_mins(1),
         }
     }
 }

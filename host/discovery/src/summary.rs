@@ -21,6 +21,9 @@ pub struct Summary {
     pub invalid_entries: u64,
     /// Seconds since the cluster last confirmed the records.
     pub age_seconds: f64,
+    /// Why records are missing, if any are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// DNS queries answered since the daemon started.
     pub queries: u64,
 }
@@ -31,6 +34,7 @@ impl Discovery {
         let mut summary = Summary {
             age_seconds: self.shared.confirmed.age().as_secs_f64(),
             queries: self.metrics.answered(),
+            problem: self.problem().map(|problem| problem.to_string()),
             ..Summary::default()
         };
         if let Some(zone) = self.zone() {

@@ -24,8 +24,18 @@ use super::{
 pub struct Document {
     /// The model.
     pub cluster: ClusterModel,
+    /// When the master was elected, in seconds since 1970.
+    pub elected: Option<f64>,
     leader: Option<String>,
     pid: Option<String>,
+}
+
+impl Document {
+    /// Whether all lists are empty, as those of a master that is recovering.
+    pub fn is_empty(&self) -> bool {
+        let cluster = &self.cluster;
+        cluster.agents.is_empty() && cluster.recovered.is_empty() && cluster.frameworks.is_empty()
+    }
 }
 
 impl state::Document for Document {
@@ -77,6 +87,7 @@ type Entries<'d> = Option<Vec<&'d RawValue>>;
 struct WireDocument<'d> {
     leader: Option<String>,
     pid: Option<String>,
+    elected_time: Option<f64>,
     #[serde(borrow)]
     slaves: Entries<'d>,
     #[serde(borrow)]
@@ -191,6 +202,7 @@ pub fn read(document: &[u8]) -> serde_json::Result<Document> {
     }
     Ok(Document {
         cluster,
+        elected: wire.elected_time,
         leader: wire.leader,
         pid: wire.pid,
     })

@@ -58,7 +58,10 @@ impl ClusterModel {
             }
             Event::FrameworkRemoved(info) => self.remove_framework(info),
             Event::AgentAdded(agent) => self.put_agent(agent),
-            Event::AgentRemoved(id) => effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone())),
+            Event::AgentRemoved(id) => {
+                self.recovered.remove(id);
+                effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone()))
+            }
             // The snapshot at the start is handled separately.
             Event::Subscribed(_) | Event::Heartbeat | Event::Unknown(_) => Effect::Unchanged,
         }
@@ -84,6 +87,7 @@ impl ClusterModel {
             self.invalid_entries += 1;
             return Effect::Unchanged;
         };
+        self.recovered.remove(&id);
         let changed = self.agents.insert(id.clone(), endpoint.clone()) != Some(endpoint);
         effect(changed, || Effect::Agent(id))
     }

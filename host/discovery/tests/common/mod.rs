@@ -294,7 +294,7 @@ pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> b
     );
 }
 
-fn record(event: &Value) -> Bytes {
+pub(crate) fn record(event: &Value) -> Bytes {
     let text = event.to_string();
     Bytes::from(format!("{}\n{text}", text.len()))
 }

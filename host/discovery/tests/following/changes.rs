@@ -4,7 +4,7 @@ use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use transom_discovery::Config;
 
-use crate::common::{Master, MasterScript, query, wait_until};
+use crate::common::{Master, MasterScript, query, record, wait_until};
 use crate::{agent, snapshot, started, task, updated};
 
 #[tokio::test]
@@ -111,6 +111,36 @@ async fn events_during_a_full_comparison_are_newer_than_its_snapshot() {
     .await;
     assert_eq!(discovery.discovery.zone().unwrap().serial(), serial);
     assert_eq!(discovery.metric("transom_discovery_resync_differences_total"), 0);
+    discovery.stop().await;
+}
+
+/// Events that arrive during a full comparison are kept, so their number is limited.
+#[tokio::test]
+async fn full_comparison_is_abandoned_after_too_many_events() {
+    let config = Config {
+        refresh_seconds: 1,
+        ..Config::default()
+    };
+    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), config).await;
+    let before = master.document_requests();
+    master.set(|script| (script.document_waits, script.snapshot) = (true, Some(snapshot(1, &[]))));
+    wait_until("a snapshot", async || master.document_requests() > before).await;
+    let streams = master.script.lock().unwrap().streams.clone();
+    let [first, second] = &streams[..] else {
+        panic!("{} subscriptions", streams.len())
+    };
+    for _ in 0..10_000 {
+        first.send(record(&updated(0, "TASK_RUNNING"))).await.unwrap();
+    }
+    let added = json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent(1)}});
+    first.send(record(&added)).await.unwrap();
+    wait_until("the end of the comparison", async || second.is_closed()).await;
+    wait_until("the last event", async || {
+        discovery.a("slave.mesos.").await.len() == 2
+    })
+    .await;
+    assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+    master.set(|script| script.document_waits = false);
     discovery.stop().await;
 }
 

@@ -5,6 +5,7 @@ mod answers;
 mod changes;
 #[path = "../common/mod.rs"]
 mod common;
+mod recovery;
 mod source;
 
 use serde_json::{Value, json};

@@ -119,6 +119,9 @@ pub(crate) struct Readiness {
     /// can be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<&'static str>,
+    /// Why discovery's records are incomplete, if they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -185,6 +188,7 @@ impl Service for FrameworkService {
             ready: self.service.is_ready(),
             framework: Some(self.service.framework().into()),
             source: None,
+            problem: None,
         }
     }
 
@@ -221,6 +225,7 @@ mod tests {
             ready: true,
             framework,
             source,
+            problem: None,
         };
         let standby = FrameworkReadiness {
             name: "marathon".to_owned(),

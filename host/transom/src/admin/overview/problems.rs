@@ -120,6 +120,11 @@ fn check_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>)
             );
         }
     }
+    if let Some(message) = service.state.summary.get("problem").and_then(|it| it.as_str()) {
+        let advice =
+            "`transom doctor` checks what the principal may view; a wait for agents ends within a minute.";
+        problems.push(problem(Severity::Error, name, message.to_owned(), advice));
+    }
     if !service.ready && problems.len() == before {
         let (message, advice) = if service.source.is_some() {
             (

@@ -89,6 +89,12 @@ fn services_without_leader_subscription_or_records_are_errors() {
             ],
         ),
         (
+            service(
+                json!({"name": "discovery", "ready": false, "source": "stream", "summary": {"problem": "no tasks"}}),
+            ),
+            &["error discovery: no tasks"],
+        ),
+        (
             discovery(false, "none", 10.0),
             &["error discovery: discovery has no records yet"],
         ),

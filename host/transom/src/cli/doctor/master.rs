@@ -46,6 +46,7 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
                 ),
             )];
             findings.push(version(&client).await);
+            findings.extend(visibility(&client).await);
             let url = format!("{scheme}://{leader}/version");
             let Some(client) = clock::http_client(scheme, verify, authorities.as_deref()) else {
                 findings.push(agents::check(&agents).await);
@@ -90,6 +91,19 @@ async fn version(client: &Client) -> Finding {
             "Upgrade the cluster manager; docs/concepts.md has the minimum version.",
         ),
     }
+}
+
+/// A finding if the master hides tasks from the principal.
+async fn visibility(client: &Client) -> Option<Finding> {
+    let state = client.state().await.ok()?;
+    state.hides_tasks().then(|| {
+        Finding::error(
+            "credentials",
+            "the agents' resources are used, but the master lists neither tasks nor executors",
+            "The master's ACLs must allow the principal to view frameworks, tasks and executors (`view_frameworks`, \
+             `view_tasks`, `view_executors`); without them discovery has no records of tasks.",
+        )
+    })
 }
 
 fn failure(error: &Error) -> Finding {

@@ -116,6 +116,7 @@ impl Service for transom_discovery::Discovery {
             ready: self.ready(),
             framework: None,
             source: Some(self.source().as_str()),
+            problem: self.problem().map(|problem| problem.to_string()),
         }
     }
 
