@@ -327,3 +327,45 @@ async fn deployment_waits_until_its_instance_is_ready() {
     assert_eq!(site.wait_until_running("/slow", 1).await[0]["id"], task["id"]);
     site.cluster.stop();
 }
+
+/// Load balancers that read `healthCheckResults` would drop every backend of an app without results.
+#[tokio::test(flavor = "multi_thread")]
+async fn health_has_no_gap_after_a_restart_of_the_daemon() {
+    let mut site = Site::start().await;
+    let check = json!({
+        "path": "/", "protocol": "HTTP", "portIndex": 0, "gracePeriodSeconds": 5, "intervalSeconds": 10,
+        "timeoutSeconds": 5, "maxConsecutiveFailures": 3,
+    });
+    let more = json!({"instances": 2, "healthChecks": [check]});
+    site.post_app(&app("/hc", &server(0, ("200 OK", "200 OK")), &more))
+        .await;
+    eventually("two healthy instances", || async {
+        let counts = healthy_and_unhealthy(&site, "/hc").await;
+        (counts == (json!(2), json!(0)))
+            .then_some(())
+            .ok_or(format!("{counts:?}"))
+    })
+    .await;
+    let tasks = site.get(&site.apps("/v2/apps/hc/tasks")).await.expect("tasks");
+    let id = |task: &Value| format!("/health/{}", task["id"].as_str().expect("an id"));
+    let tasks = tasks["tasks"].as_array().expect("a list").iter().map(id);
+    let keys: Vec<String> = tasks
+        .filter_map(|id| Some(id.split_once("._app.")?.0.to_owned()))
+        .collect();
+    assert_eq!(keys.len(), 2);
+    let file = site.config().with_file_name("store").join("store.redb");
+    eventually("both in the store", || async {
+        let store = std::fs::read(&file).map_err(|error| error.to_string())?;
+        let has = |key: &String| store.windows(key.len()).any(|window| window == key.as_bytes());
+        keys.iter().all(has).then_some(()).ok_or(format!("{keys:?}"))
+    })
+    .await;
+    site.kill_daemon();
+    site.start_daemon().await;
+    // The first response. The next results are up to five seconds later.
+    assert_eq!(healthy_and_unhealthy(&site, "/hc").await, (json!(2), json!(0)));
+    let tasks = site.get(&site.apps("/v2/apps/hc/tasks")).await.expect("tasks");
+    for task in tasks["tasks"].as_array().expect("a list") {
+        assert_eq!(task["healthCheckResults"][0]["alive"], true, "{task}");
+    }
+}

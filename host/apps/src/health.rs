@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use serde::{Deserialize, Serialize};
 use transom_plugin_host::probe::{Failure, Outcome, Reason};
 
 use crate::model::HealthCheck;
@@ -19,9 +20,54 @@ pub(crate) struct HealthState {
     pub(crate) last_failure: Option<Moment>,
     pub(crate) last_failure_cause: Option<Arc<str>>,
     pub(crate) consecutive_failures: u32,
+    /// Whether it is the last result under an earlier leader: it is shown, but no deployment relies on
+    /// it.
+    pub(crate) is_restored: bool,
+}
+
+/// What is stored of a [`HealthState`]: whether the last result was a success, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredHealth {
+    pub(crate) alive: bool,
+    /// The time of the result that changed it.
+    pub(crate) at: Moment,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) first_success: Option<Moment>,
 }
 
 impl HealthState {
+    /// What is stored of it; `None` without a result.
+    pub(crate) fn to_stored(&self) -> Option<StoredHealth> {
+        let alive = self.is_alive();
+        let last = if alive {
+            self.last_success
+        } else {
+            self.last_failure
+        };
+        Some(StoredHealth {
+            alive,
+            at: last?,
+            first_success: self.first_success,
+        })
+    }
+
+    /// The last known health, from an earlier leader. Its failures do not count, so that only new ones
+    /// end a task.
+    pub(crate) fn of_stored(stored: StoredHealth) -> Self {
+        let StoredHealth {
+            alive,
+            at,
+            first_success,
+        } = stored;
+        Self {
+            first_success,
+            last_success: alive.then_some(at),
+            last_failure: (!alive).then_some(at),
+            is_restored: true,
+            ..Self::default()
+        }
+    }
+
     /// Whether there is a result.
     pub(crate) fn is_known(&self) -> bool {
         self.last_success.is_some() || self.last_failure.is_some()
@@ -76,7 +122,10 @@ pub(crate) fn observe(
     probed_task: ProbedTask,
     now: Moment,
 ) -> Observation {
-    let mut next = state.clone();
+    let mut next = HealthState {
+        is_restored: false,
+        ..state.clone()
+    };
     let mut observation = Observation {
         state: state.clone(),
         failed: false,

@@ -36,6 +36,30 @@ const UP: bool = true;
 const DOWN: bool = false;
 
 #[test]
+fn restored_health_is_known_and_counts_no_earlier_failure() {
+    let known = HealthState {
+        first_success: Some(at(1)),
+        last_success: Some(at(2)),
+        last_failure: Some(at(3)),
+        last_failure_cause: Some("503".into()),
+        consecutive_failures: 3,
+        is_restored: false,
+    };
+    let alive = HealthState {
+        last_failure: None,
+        ..known.clone()
+    };
+    for (state, expected) in [(alive, true), (known, false)] {
+        let restored = HealthState::of_stored(state.to_stored().unwrap());
+        assert!(restored.is_known() && restored.is_restored);
+        assert_eq!(restored.is_alive(), expected);
+        let counted = (restored.first_success, restored.consecutive_failures);
+        assert_eq!(counted, (Some(at(1)), 0));
+    }
+    assert_eq!(HealthState::default().to_stored(), None);
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn results_have_the_same_effects_as_in_upstream() {
     use Expected::{Failed, Killed, Quiet, Sick, Turned};
@@ -169,6 +193,7 @@ fn state_shows_first_and_last_results() {
         last_failure: Some(at(4)),
         last_failure_cause: Some("refused".into()),
         consecutive_failures: 2,
+        is_restored: false,
     };
     assert_eq!(state, expected);
     assert!(state.is_known() && !state.is_alive());

@@ -288,6 +288,17 @@ impl Instance {
         Some(results.all(|healthy| healthy))
     }
 
+    /// Whether all its health checks have succeeded under this leader.
+    fn is_found_healthy(&self) -> bool {
+        self.is_healthy() == Some(true) && self.health.iter().all(|state| !state.is_restored)
+    }
+
+    /// Its id, if its task has health results and is not that of the next replica.
+    pub(crate) fn ended_health(&self, next: Option<&Replica<Moment>>) -> Option<InstanceId> {
+        let ends = next.is_none_or(|next| next.incarnation != self.replica.incarnation);
+        (ends && self.health.iter().any(HealthState::is_known)).then(|| self.id.clone())
+    }
+
     /// Whether its readiness check has succeeded.
     pub(crate) fn is_ready(&self) -> bool {
         self.readiness.as_ref().is_some_and(|readiness| readiness.ready)
@@ -303,7 +314,7 @@ impl Instance {
         }
         let healthy = !health
             || match definition {
-                Spec::App(_) => self.is_healthy() == Some(true),
+                Spec::App(_) => self.is_found_healthy(),
                 Spec::Pod(pod) => {
                     let checked = pod.containers.iter().filter(|it| it.health_check.is_some());
                     let healthy = |name: &str| {

@@ -5,7 +5,7 @@ use transom_scheduler::TaskRecord;
 
 use super::Core;
 use crate::bus::{Draft, shapes};
-use crate::health::{HealthState, HealthVerdict};
+use crate::health::HealthVerdict;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::time::Moment;
@@ -84,30 +84,6 @@ impl Core {
                 .push(shapes::health_status_changed(pod, instance_id, &version, healthy));
         }
         self.update_fitness(pod, instance_id);
-    }
-
-    /// Restores the health that the agent reported under an earlier leader, which has published the
-    /// events.
-    pub(super) fn restore_agent_health(
-        &mut self,
-        app: &SpecId,
-        instance_id: &InstanceId,
-        record: &TaskRecord,
-    ) {
-        let Some(healthy) = record.healthy() else { return };
-        let updated = Moment::from(record.updated_at);
-        for index in self.agent_health_checks(app, instance_id) {
-            let Some(instance) = self.instance_mut(app, instance_id) else {
-                return;
-            };
-            instance.health[index] = HealthState {
-                first_success: healthy.then_some(updated),
-                last_success: healthy.then_some(updated),
-                last_failure: (!healthy).then_some(updated),
-                last_failure_cause: None,
-                consecutive_failures: u32::from(!healthy),
-            };
-        }
     }
 
     /// The health checks of an instance that its agent makes.

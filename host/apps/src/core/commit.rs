@@ -5,7 +5,11 @@ use transom_common::error_chain;
 use transom_store::typed;
 
 use super::Core;
+use super::known_health::HealthRecord;
 use super::persist::{Changes, Touched};
+
+/// The maximum number of health records in one write; the others follow with the next tick.
+const MAX_HEALTH_RECORDS: usize = 1000;
 
 impl Core {
     /// Commits changes, before the core applies them.
@@ -34,16 +38,20 @@ impl Core {
         if self.unstored.is_empty() {
             return;
         }
+        let later = self.unstored.split_health(MAX_HEALTH_RECORDS);
         let outcome = match self.unstored_changes() {
             Ok(changes) => self.write(changes).await,
             Err(error) => Err(error),
         };
-        match outcome {
-            Ok(()) => self.unstored = Touched::default(),
-            Err(error) => tracing::warn!(
+        if outcome.is_ok() {
+            self.unstored = Touched::default();
+        }
+        self.unstored.health.extend(later);
+        if let Err(error) = outcome {
+            tracing::warn!(
                 error = error_chain(&error),
                 "storing changed records failed; retrying"
-            ),
+            );
         }
     }
 
@@ -71,6 +79,14 @@ impl Core {
             match self.history.change(*version) {
                 Some(change) => changes.put_change(change)?,
                 None => changes.delete_change(*version),
+            }
+        }
+        for id in &self.unstored.health {
+            let state = id.spec().and_then(|spec| self.specs.get(&spec));
+            let instance = state.and_then(|state| state.instances.get(id));
+            match instance.and_then(|instance| HealthRecord::of(instance)) {
+                Some(record) => changes.put_health(&record)?,
+                None => changes.delete_health(id),
             }
         }
         Ok(changes)

@@ -2,7 +2,7 @@
 //!
 //! The mirror watches the store and reads changed entries, so its delay is that of the store's
 //! notices. While the store is unavailable, readers keep the last known state. Data that is never
-//! stored is missing: tasks that are not launched yet and check results.
+//! stored is missing: tasks that are not launched yet and results of checks. Health is the last known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -21,10 +21,11 @@ use transom_store::typed::{self, decode};
 use transom_store::{Entry, Notice, Store, Watch};
 
 use super::history::History;
+use super::known_health::{HealthRecord, last_known};
 use super::persist::SpecRecord;
 use super::snapshot::{Snapshot, SpecView};
 use crate::deploy::Deployment;
-use crate::ids::{GroupId, SpecId};
+use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::tree::Group;
 use crate::{Error, Result};
@@ -59,6 +60,7 @@ struct StandbyState {
     tasks: BTreeMap<SpecId, BTreeMap<TaskId, Arc<TaskRecord>>>,
     /// The app or pod of each task in `tasks`.
     owners: BTreeMap<TaskId, SpecId>,
+    health: BTreeMap<InstanceId, HealthRecord>,
     dirty: BTreeSet<SpecId>,
 }
 
@@ -76,7 +78,7 @@ impl Mirror {
     /// Reads all records and publishes a snapshot of them.
     pub(crate) async fn load(&mut self) -> Result<()> {
         let mut state = StandbyState::default();
-        for folder in ["apps/", "groups/", "deployments/", "tasks/"] {
+        for folder in ["apps/", "groups/", "deployments/", "tasks/", "health/"] {
             let entries = self.scan(folder).await?;
             for entry in &entries {
                 state.put(&entry.key[self.prefix.len()..], entry);
@@ -209,6 +211,11 @@ impl StandbyState {
                 self.forget(&TaskId::from(id));
                 self.task(&Arc::new(record));
             })
+        } else if let Some(id) = key.strip_prefix("health/").and_then(InstanceId::parse) {
+            decode::<HealthRecord>(entry).map(|record| {
+                self.dirty.extend(id.spec());
+                self.health.insert(id, record);
+            })
         } else {
             Ok(())
         };
@@ -255,6 +262,9 @@ impl StandbyState {
             self.deployments.remove(id);
         } else if let Some(id) = key.strip_prefix("tasks/") {
             self.forget(&TaskId::from(id));
+        } else if let Some(id) = key.strip_prefix("health/").and_then(InstanceId::parse) {
+            self.health.remove(&id);
+            self.dirty.extend(id.spec());
         }
     }
 
@@ -274,7 +284,8 @@ impl StandbyState {
                 let of_request = requests.entry(record.request_id()).or_default();
                 of_request.push(Arc::clone(record));
             }
-            for instance in requests
+            let checks = record.spec.health_checks();
+            for mut instance in requests
                 .values()
                 .filter_map(|records| Instance::of_records(records))
             {
@@ -282,6 +293,7 @@ impl StandbyState {
                 let newer =
                     |existing: &Arc<Instance>| existing.replica.incarnation > instance.replica.incarnation;
                 if !instances.get(&instance.id).is_some_and(newer) {
+                    instance.health = last_known(&instance, checks, self.health.get(&instance.id));
                     instances.insert(instance.id.clone(), Arc::new(instance));
                 }
             }

@@ -17,6 +17,7 @@ pub(crate) mod format;
 mod history;
 mod kill;
 mod kill_choice;
+mod known_health;
 pub(crate) mod metrics;
 pub(crate) mod mirror;
 pub(crate) mod persist;
@@ -415,6 +416,7 @@ impl Core {
         for instance in ended {
             self.step_ended(&instance);
         }
+        self.restore_health(records.health);
         let ids: Vec<SpecId> = self.specs.keys().cloned().collect();
         for id in ids {
             let running: Vec<InstanceId> = self.specs[&id].instances.keys().cloned().collect();
@@ -519,6 +521,7 @@ impl Core {
         {
             self.drafts.push(changed(next.condition));
         }
+        self.unstored.health.extend(instance.ended_health(next.as_ref()));
         if let Some(replica) = next {
             if let Some(instance) = state.instance_mut(instance_id) {
                 instance.set_replica(replica);

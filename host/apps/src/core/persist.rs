@@ -4,6 +4,8 @@
 //! * `versions<id>/<version>`: a past definition
 //! * `groups<group id>`: a group's own definition
 //! * `deployments/<id>`: a running deployment
+//! * `health/<instance>`: the last known health of an instance by this daemon's checks, written when a
+//!   check begins to succeed or to fail
 //! * `history/<version>`: one of the last changes, from which groups go back to earlier versions
 //! * `term`: the number of terms, which is part of the ids of events
 //! * `format`: the format of all this ([`format`](super::format))
@@ -20,9 +22,10 @@ use serde_json::Value;
 use transom_store::Expect;
 use transom_store::typed::{self, TypedStore};
 
+use super::known_health::HealthRecord;
 use super::snapshot::{TaskFailure, Termination};
 use crate::deploy::{Change, Deployment};
-use crate::ids::{GroupId, SpecId};
+use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::model::{Spec, json_bytes};
 use crate::time::Moment;
 use crate::tree::Group;
@@ -32,6 +35,7 @@ use crate::{Error, Result};
 const SPECS: &str = "apps/";
 const DEPLOYMENTS: &str = "deployments/";
 const GROUPS: &str = "groups/";
+const HEALTH: &str = "health/";
 const HISTORY: &str = "history/";
 
 /// The number of past definitions that are read concurrently.
@@ -164,6 +168,8 @@ pub(super) struct Touched {
     pub(super) deployments: BTreeSet<String>,
     /// Versions of changes in the history.
     pub(super) history: BTreeSet<Moment>,
+    /// Instances whose health has changed.
+    pub(super) health: BTreeSet<InstanceId>,
 }
 
 impl Touched {
@@ -172,6 +178,13 @@ impl Touched {
             && self.groups.is_empty()
             && self.deployments.is_empty()
             && self.history.is_empty()
+            && self.health.is_empty()
+    }
+
+    /// Removes the instances beyond this number and returns them.
+    pub(super) fn split_health(&mut self, max: usize) -> BTreeSet<InstanceId> {
+        let first_later = self.health.iter().nth(max).cloned();
+        first_later.map_or_else(BTreeSet::new, |first| self.health.split_off(&first))
     }
 
     pub(super) fn extend(&mut self, other: Self) {
@@ -179,6 +192,7 @@ impl Touched {
         self.groups.extend(other.groups);
         self.deployments.extend(other.deployments);
         self.history.extend(other.history);
+        self.health.extend(other.health);
     }
 }
 
@@ -191,6 +205,7 @@ pub(super) struct Records {
     pub(super) deployments: Vec<Deployment>,
     /// Oldest first.
     pub(super) history: Vec<Change>,
+    pub(super) health: Vec<HealthRecord>,
 }
 
 impl Repository {
@@ -207,6 +222,7 @@ impl Repository {
             groups: self.load_all(GROUPS, "reading groups").await?,
             deployments,
             history: self.load_all(HISTORY, "reading the history of groups").await?,
+            health: self.load_all(HEALTH, "reading the health of instances").await?,
         })
     }
 
@@ -322,6 +338,15 @@ impl Changes {
         self.changes.put(change_key(change.version), change, Expect::Any)
     }
 
+    pub(super) fn put_health(&mut self, record: &HealthRecord) -> typed::Result<()> {
+        self.changes
+            .put(health_key(&record.instance), record, Expect::Any)
+    }
+
+    pub(super) fn delete_health(&mut self, instance: &InstanceId) {
+        self.changes.delete(health_key(instance.as_str()), Expect::Any);
+    }
+
     pub(super) fn delete_change(&mut self, version: Moment) {
         self.touched.history.insert(version);
         self.changes.delete(change_key(version), Expect::Any);
@@ -347,6 +372,7 @@ pub(crate) fn normalized(key: &str, record: &Value) -> Option<serde_json::Result
         "versions" => read::<Spec>(record, |one| version_key(one.id(), one.version())),
         "groups" => read::<Group>(record, |one| group_key(&one.id)),
         "deployments" => read::<Deployment>(record, |one| deployment_key(&one.id)),
+        "health" => read::<HealthRecord>(record, |one| health_key(&one.instance)),
         "history" => read::<Change>(record, |one| change_key(one.version)),
         _ => return None,
     })
@@ -369,6 +395,10 @@ fn deployment_key(id: &str) -> String {
     format!("{DEPLOYMENTS}{id}")
 }
 
+fn health_key(instance: &str) -> String {
+    format!("{HEALTH}{instance}")
+}
+
 fn change_key(version: Moment) -> String {
     format!("{HISTORY}{version}")
 }
@@ -377,6 +407,21 @@ fn change_key(version: Moment) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
+
+    #[test]
+    fn health_beyond_the_limit_of_a_write_is_kept_for_later() {
+        let app = SpecId::parse("/a").unwrap();
+        let all: BTreeSet<InstanceId> = (0..5).map(|_| InstanceId::new(&app)).collect();
+        for (max, now) in [(0, 0), (3, 3), (5, 5), (9, 5)] {
+            let mut touched = Touched {
+                health: all.clone(),
+                ..Touched::default()
+            };
+            let later = touched.split_health(max);
+            assert_eq!((touched.health.len(), later.len()), (now, 5 - now));
+            assert_eq!(&touched.health | &later, all);
+        }
+    }
 
     #[test]
     fn oldest_unused_versions_are_dropped_by_count_and_by_bytes() {

@@ -120,9 +120,9 @@ impl Core {
         };
         let definition = state.definition_of(instance).clone();
         let running = instance.condition() == Condition::Running;
-        let Some(record) = instance.record().cloned().filter(|_| running) else {
+        if !running || instance.record().is_none() {
             return self.checker.end(instance_id);
-        };
+        }
         let counts = instance.replica.is_wanted() && !instance.replica.restarting;
         let has_to_be_ready = deploying && !instance.is_ready() && !state.is_outdated(instance);
         let probes = state.defined_probes(instance, checks).into_iter();
@@ -140,9 +140,6 @@ impl Core {
             instance
                 .health
                 .resize(definition.health_checks().len(), HealthState::default());
-        }
-        if occasion == Occasion::NewLeader {
-            self.restore_agent_health(id, instance_id, &record);
         }
         self.update_fitness(id, instance_id);
     }
@@ -235,7 +232,11 @@ impl Core {
                 if readiness_changed {
                     instance.readiness = None;
                 }
+                let known = instance.health.iter().any(HealthState::is_known);
                 instance.health = carry_over_results(&instance.health, old, new);
+                if known {
+                    self.unstored.health.insert(instance_id.clone());
+                }
             }
             self.update_check(id, instance_id, Occasion::Changed);
         }
@@ -368,13 +369,21 @@ impl Core {
             let draft = shapes::health_status_changed(app, instance_id, &version, alive);
             self.drafts.push(draft);
         }
+        let (was, is) = (before.to_stored(), observation.state.to_stored());
+        let of_daemon = check.protocol.is_made_by_daemon();
+        // Not each result, but only another one.
+        if of_daemon && was.map(|it| it.alive) != is.map(|it| it.alive) {
+            self.unstored.health.insert(instance_id.clone());
+        }
+        let was_restored = before.is_restored;
         let Some(instance) = self.instance_mut(app, instance_id) else {
             return false;
         };
         instance.health[index] = observation.state;
         let now_healthy = instance.is_healthy();
-        let changed = now_healthy != healthy;
-        if changed {
+        let health_changed = now_healthy != healthy;
+        let changed = health_changed || was_restored;
+        if health_changed {
             let draft = shapes::instance_health_changed(instance.facts(app, &version), now_healthy);
             self.drafts.push(draft);
         }

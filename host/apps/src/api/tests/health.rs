@@ -1,9 +1,17 @@
 //! Health and readiness: results, events, kills, and what deployments wait for.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use transom_plugin_host::probe::{Failure, Outcome, Reason};
+use transom_scheduler::SchedulerApi as _;
+use transom_store::{Entry, Expect, Store as _};
 use transom_testkit::wait_for;
 
+use crate::Config;
+use crate::core::mirror::Mirror;
+use crate::core::snapshot::Snapshot;
 use crate::testing::World;
 
 /// A health check at an interval of a second, without a grace period.
@@ -100,6 +108,108 @@ async fn unhealthy_task_is_killed_and_its_instance_launched_again() {
         None,
         "the results of the killed task are dropped"
     );
+    world.stop().await;
+}
+
+impl World {
+    /// Waits until the store has these health records: whether each check succeeds, by instance.
+    async fn wait_for_stored_health(&self, expected: &[&[Option<bool>]]) {
+        let prefix = format!("{}/health/", Config::default().prefix);
+        wait_for(&format!("{expected:?} in the store"), async || {
+            let entries = self.store.scan(&prefix).await.unwrap();
+            let alive = |entry: &Entry| {
+                let record: Value = serde_json::from_slice(&entry.value).unwrap();
+                let checks = record["checks"].as_array().unwrap();
+                checks
+                    .iter()
+                    .map(|check| check["alive"].as_bool())
+                    .collect::<Vec<_>>()
+            };
+            entries.iter().map(alive).collect::<Vec<_>>() == expected
+        })
+        .await;
+    }
+}
+
+impl World {
+    /// The health of the only instance as a standby shows it while no daemon leads.
+    async fn health_on_standby(&self) -> Option<bool> {
+        let prefix = Config::default().prefix;
+        for (id, record) in self.scheduler.tasks().iter() {
+            let key = format!("{prefix}/tasks/{id}");
+            let value = serde_json::to_vec(record).unwrap();
+            self.store.put(&key, value.into(), Expect::Any).await.unwrap();
+        }
+        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+        let mut mirror = Mirror::new(self.store.clone(), &prefix, Arc::clone(&snapshot));
+        mirror.load().await.unwrap();
+        let snapshot = snapshot.load();
+        let mut instances = snapshot.specs.values().flat_map(|view| view.instances.values());
+        instances.next().unwrap().is_healthy()
+    }
+}
+
+/// Load balancers that read the results see no gap.
+#[tokio::test]
+async fn last_known_health_is_shown_after_a_restart_and_ends_no_task() {
+    let world = World::start().await;
+    let unavailable = || {
+        Err(Failure {
+            reason: Reason::Internal,
+            message: "no attempt".to_owned(),
+        })
+    };
+    world.answers(Ok(Outcome::Http(200)));
+    let check = check(&json!({"maxConsecutiveFailures": 3}));
+    world.post(&json!({"healthChecks": [check]})).await;
+    world.wait_for_health((1, 0)).await;
+    world.wait_for_stored_health(&[&[Some(true)]]).await;
+    assert_eq!(world.health_on_standby().await, Some(true));
+    let task = world.task().await;
+    // No new result arrives after the restart.
+    world.answers(unavailable());
+    let world = world.restart().await;
+    let restored = world.task().await;
+    let (before, after) = (&task["healthCheckResults"][0], &restored["healthCheckResults"][0]);
+    assert_eq!(restored["id"], task["id"]);
+    assert_eq!(after["alive"], true, "{restored}");
+    assert_eq!(after["firstSuccess"], before["firstSuccess"]);
+    world.wait_for_health((1, 0)).await;
+
+    // Another result is stored, and its failures before a restart do not count after it.
+    let mut events = world
+        .listen("?event_type=health_status_changed_event&event_type=unhealthy_task_kill_event")
+        .await;
+    world.answers(Ok(Outcome::Http(503)));
+    let event = events.next().await;
+    assert_eq!(
+        (event.kind.as_str(), &event.data["alive"]),
+        ("health_status_changed_event", &json!(false))
+    );
+    world.answers(unavailable());
+    world.wait_for_stored_health(&[&[Some(false)]]).await;
+    let task = world.task().await["id"].clone();
+    let world = world.restart().await;
+    world.wait_for_health((0, 1)).await;
+    let restored = world.task().await;
+    assert_eq!(restored["id"], task);
+    assert_eq!(restored["healthCheckResults"][0]["consecutiveFailures"], 0);
+    let mut events = world
+        .listen("?event_type=failed_health_check_event&event_type=unhealthy_task_kill_event")
+        .await;
+    world.answers(Ok(Outcome::Http(503)));
+    for kind in [
+        "failed_health_check_event",
+        "failed_health_check_event",
+        "failed_health_check_event",
+        "failed_health_check_event",
+        "unhealthy_task_kill_event",
+    ] {
+        assert_eq!(events.next().await.kind, kind);
+    }
+    // The record ends with its task.
+    world.answers(unavailable());
+    world.wait_for_stored_health(&[]).await;
     world.stop().await;
 }
 
