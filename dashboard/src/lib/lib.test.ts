@@ -80,6 +80,15 @@ describe("why", () => {
     });
     expect(waitingSummary(waiting)).toBe("constraints: 1 of 3 offers failed; CPUs: 2 of 2 offers failed");
     expect(conditions(waiting)).toHaveLength(3);
+    const text = "host port 80 is in none of 3 offers: agents offer 31000-32000";
+    const fixed = item({
+      processedOffersSummary: {
+        processedOffersCount: 3, unusedOffersCount: 3,
+        rejectSummaryLastOffers: [{ reason: "InsufficientPorts", declined: 3, processed: 3 }],
+      },
+      reasons: { message: null, last_constraints: {}, rejections: [{ reason: "InsufficientPorts", text }], rounds: 1 },
+    });
+    expect(waitingSummary(fixed)).toBe(`ports: ${text}`);
   });
 
   test("a delay and missing offers are reasons of their own", () => {

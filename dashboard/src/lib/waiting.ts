@@ -11,10 +11,16 @@ export interface QueueItem {
     unusedOffersCount: number;
     rejectSummaryLastOffers: { reason: string; declined: number; processed: number }[];
   };
-  reasons?: { message: string | null; last_constraints: Record<string, number>; rounds: number };
+  reasons?: {
+    message: string | null;
+    last_constraints: Record<string, number>;
+    rejections: { reason: string; text: string }[];
+    rounds: number;
+  };
 }
 
 export interface Condition {
+  reason: string;
   text: string;
   declined: number;
   processed: number;
@@ -36,6 +42,7 @@ const CONDITION_TEXTS: Record<string, string> = {
 /** The conditions, each with the number of offers that failed it. */
 export function conditions(item: QueueItem): Condition[] {
   return item.processedOffersSummary.rejectSummaryLastOffers.map(({ reason, declined, processed }) => ({
+    reason,
     text: CONDITION_TEXTS[reason] ?? reason,
     declined,
     processed,
@@ -49,7 +56,14 @@ export function waitingSummary(item: QueueItem): string {
   }
   const failed = conditions(item).filter(({ declined }) => declined > 0);
   if (failed.length > 0) {
-    return failed.map(({ text, declined, processed }) => `${text}: ${declined} of ${processed} offers failed`).join("; ");
+    return failed
+      .map(({ reason, text, declined, processed }) => {
+        // Which fixed port, or which value of a constraint, the offers lack.
+        const rejections = (item.reasons?.rejections ?? []).filter((rejection) => rejection.reason === reason);
+        const details = rejections.map((rejection) => rejection.text).join("; ");
+        return `${text}: ${details || `${declined} of ${processed} offers failed`}`;
+      })
+      .join("; ");
   }
   if (item.processedOffersSummary.processedOffersCount === 0) return "no offer has arrived since it started waiting";
   return item.reasons?.message ?? "offers are being matched";

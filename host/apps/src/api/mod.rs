@@ -22,6 +22,7 @@ mod pod_status;
 mod pods;
 pub(crate) mod query;
 mod queue;
+mod rejections;
 mod standby;
 mod task;
 mod tasks;

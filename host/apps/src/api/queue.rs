@@ -12,6 +12,7 @@ use transom_web::{ApiError, Json};
 
 use super::Api;
 use super::query::Query;
+use super::rejections::{PortUsers, Rejection, rejections};
 use super::unused_offers::UnusedOffer;
 use crate::core::command::Command;
 use crate::core::snapshot::SpecView;
@@ -106,6 +107,8 @@ pub(super) struct PendingReasons<'a> {
     last_constraints: &'a BTreeMap<u32, u32>,
     /// Details of the last round.
     message: Option<&'a str>,
+    /// The fixed ports and the values of constraints that the last offers lacked.
+    rejections: Vec<Rejection>,
     /// How often each reason occurred in all rounds.
     #[schemars(with = "BTreeMap<String, u64>")]
     total: &'a BTreeMap<Reason, u64>,
@@ -155,10 +158,10 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
             by_spec.entry(id).or_default().push(one);
         }
     }
-    let now = Moment::now();
+    let (now, users) = (Moment::now(), PortUsers::of(&snapshot));
     let queue = by_spec
         .iter()
-        .filter_map(|(id, waiting)| queue_item(snapshot.specs.get(id)?, waiting, now, embed));
+        .filter_map(|(id, waiting)| queue_item(snapshot.specs.get(id)?, waiting, now, embed, &users));
     Ok(Json(Queue {
         queue: queue.collect(),
     })
@@ -181,6 +184,7 @@ fn queue_item<'a>(
     waiting: &[&'a PendingTask],
     now: Moment,
     embed: Embed,
+    users: &PortUsers<'_>,
 ) -> Option<QueueItem<'a>> {
     let first = waiting.first()?;
     let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
@@ -207,17 +211,20 @@ fn queue_item<'a>(
             let offers = first.reasons.unused_offers.iter();
             offers.map(|offer| UnusedOffer::new(offer)).collect()
         }),
-        reasons: embed.reasons.then(|| PendingReasons::of(&first.reasons)),
+        reasons: embed
+            .reasons
+            .then(|| PendingReasons::of(&view.spec, &first.reasons, users)),
     })
 }
 
 impl<'a> PendingReasons<'a> {
-    fn of(reasons: &'a Reasons) -> Self {
+    fn of(spec: &Spec, reasons: &'a Reasons, users: &PortUsers<'_>) -> Self {
         Self {
             last: &reasons.last,
             last_offers: reasons.last_offers,
             last_constraints: &reasons.last_constraints,
             message: reasons.message.as_deref(),
+            rejections: rejections(spec, reasons, users),
             total: &reasons.total,
             total_offers: reasons.total_offers,
             total_refused_offers: reasons.total_refused_offers,

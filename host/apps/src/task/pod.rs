@@ -76,7 +76,7 @@ pub(crate) fn pod_spec(pod: &Arc<Pod>, current: BTreeSet<Moment>, settings: &Lau
 }
 
 /// The ports of the agent that the endpoints of a container request.
-fn requests(container: &PodContainer) -> Vec<PortRequest> {
+pub(crate) fn requests(container: &PodContainer) -> Vec<PortRequest> {
     let ports = container.endpoints.iter().filter_map(|it| it.host_port);
     let request = |port| match port {
         0 => PortRequest::Random,

@@ -374,7 +374,7 @@ async fn queue_shows_the_last_unused_offers_on_request() {
     let at = "2026-01-02T03:04:05Z".parse().unwrap();
     let mut reserved = Resource::scalar("cpus", 0.5);
     reserved.role = Some("ops".to_owned());
-    world.scheduler.set_reasons(Reasons {
+    let reasons = Reasons {
         unused_offers: vec![Arc::new(UnusedOffer {
             offer: "o1".into(),
             agent: Arc::new(agent()),
@@ -388,7 +388,8 @@ async fn queue_shows_the_last_unused_offers_on_request() {
         })],
         last_unused_at: Some(at),
         ..Reasons::default()
-    });
+    };
+    world.scheduler.set_reasons(reasons.clone());
     world.send("POST", "/v2/apps", sleeper("/x")).await;
     world.scheduler.wait_until_submitted(1).await;
     let queue = world.get("/v2/queue?embed=lastUnusedOffers").await;
@@ -413,5 +414,29 @@ async fn queue_shows_the_last_unused_offers_on_request() {
     assert_eq!(summary["lastUsedOfferAt"], Value::Null);
     let plain = world.get("/v2/queue").await;
     assert_eq!(plain["queue"][0]["lastUnusedOffers"], Value::Null);
+    // Which constraint the offer did not satisfy.
+    world.scheduler.set_reasons(Reasons {
+        last: [(Reason::UnfulfilledConstraint, 1)].into(),
+        last_offers: 1,
+        last_constraints: [(0, 1)].into(),
+        ..reasons
+    });
+    let mut pinned = sleeper("/pinned");
+    pinned["constraints"] = json!([["hostname", "CLUSTER", "x"]]);
+    world.send("POST", "/v2/apps", pinned).await;
+    world.scheduler.wait_until_submitted(2).await;
+    let queue = world.get("/v2/queue?embed=reasons").await;
+    let item = queue["queue"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|item| item["app"]["id"] == "/pinned");
+    assert_eq!(
+        item.unwrap()["reasons"]["rejections"],
+        json!([{
+            "reason": "UnfulfilledConstraint",
+            "text": "constraint hostname CLUSTER x: no agent is called x: 1 offer came from 127.0.0.1",
+        }])
+    );
     world.stop().await;
 }

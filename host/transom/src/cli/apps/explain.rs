@@ -96,6 +96,14 @@ fn delay(item: &Value) -> Option<u64> {
     (seconds_left > 0 && item["delay"]["overdue"] != true).then_some(seconds_left)
 }
 
+/// Which fixed ports, or values of constraints, the last offers lacked: the texts for a reason.
+fn rejections<'a>(item: &'a Value, reason: &str) -> Vec<&'a str> {
+    let list = item["reasons"]["rejections"].as_array().into_iter().flatten();
+    list.filter(|rejection| rejection["reason"] == reason)
+        .filter_map(|rejection| rejection["text"].as_str())
+        .collect()
+}
+
 /// The main reason in a few words.
 pub(super) fn main_reason(item: &Value) -> String {
     if let Some(seconds_left) = delay(item) {
@@ -109,6 +117,10 @@ pub(super) fn main_reason(item: &Value) -> String {
         .filter(|(_, declined, _)| *declined > 0)
         .map(|(condition, declined, processed)| {
             let name = condition.name;
+            let rejections = rejections(item, condition.reason);
+            if !rejections.is_empty() {
+                return format!("{name}: {}", rejections.join("; "));
+            }
             let needs = condition
                 .resource
                 .and_then(|resource| needed(definition(item), resource));
@@ -251,6 +263,7 @@ pub(super) fn document(item: &Value, locks: &[&Value]) -> Value {
         "conditions": conditions,
         "constraints": constraints,
         "message": item["reasons"]["message"],
+        "rejections": item["reasons"]["rejections"],
         "agents": agent_count(item),
         "lastOffers": item["reasons"]["last_offers"],
         "processedOffers": summary["processedOffersCount"],
@@ -282,7 +295,13 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
         if declined == 0 {
             continue;
         }
-        if let Some(resource) = condition.resource {
+        let rejections = rejections(item, condition.reason);
+        if condition.reason == "InsufficientPorts" && !rejections.is_empty() {
+            advice.push(format!(
+                "Request a port that agents offer (or any: port 0), free the port, or add it to the agents' resources: {}.",
+                rejections.join("; ")
+            ));
+        } else if let Some(resource) = condition.resource {
             let needs = needed(definition, resource)
                 .map(format_number)
                 .unwrap_or_default();
@@ -305,8 +324,12 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
                     let list: Vec<String> = rejecting
                         .map(|(text, agents)| format!("[{text}] rejects {agents} agents"))
                         .collect();
-                    let rejections = if list.is_empty() { "its constraints reject them".to_owned() } else { list.join(", ") };
-                    format!("Relax a constraint, or add agents that satisfy it: {rejections}.")
+                    let list = match (rejections.is_empty(), list.is_empty()) {
+                        (false, _) => rejections.join("; "),
+                        (true, true) => "its constraints reject them".to_owned(),
+                        (true, false) => list.join(", "),
+                    };
+                    format!("Relax a constraint, or add agents that satisfy it: {list}.")
                 }
                 "UnfulfilledRole" => "No offer has resources of its role: check `role`, `acceptedResourceRoles` and the \
                                       roles of the agents' reservations."
@@ -375,6 +398,9 @@ pub(super) fn explanation(item: &Value, locks: &[&Value], now: jiff::Timestamp) 
             .and_then(|resource| largest_offer(item, resource));
         // A resource that the task does not need cannot be the cause.
         let offered = offered.filter(|_| needs.is_some_and(|needs| needs > 0.0));
+        // The number of other ports says nothing about a fixed one.
+        let offered = offered
+            .filter(|_| condition.resource != Some("ports") || rejections(item, condition.reason).is_empty());
         vec![
             condition.name.to_owned(),
             processed.to_string(),

@@ -89,6 +89,44 @@ fn document_contains_conditions_needs_and_constraints() {
 }
 
 #[test]
+fn fixed_ports_and_impossible_constraints_are_named() {
+    let text = "host port 80 is in none of 3 offers: agents offer 31000-32000";
+    let constraint = "constraint hostname CLUSTER x: no agent is called x: 3 offers came from h1, h2, h3";
+    let rejections = json!([
+        {"reason": "InsufficientPorts", "text": text},
+        {"reason": "UnfulfilledConstraint", "text": constraint},
+    ]);
+    let mut item = recorded();
+    item["reasons"]["rejections"] = rejections.clone();
+    item["processedOffersSummary"]["rejectSummaryLastOffers"] = json!([
+        {"reason": "UnfulfilledConstraint", "declined": 2, "processed": 3},
+        {"reason": "InsufficientPorts", "declined": 1, "processed": 1},
+    ]);
+    assert_eq!(
+        main_reason(&item),
+        format!("constraints: {constraint}, ports: {text}")
+    );
+    let lines = explanation(&item, &[], jiff::Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        lines.rows[1],
+        ["ports", "1", "1", "1", "-"],
+        "the number of other ports is no help"
+    );
+    let after = lines.lines_after.join("\n");
+    assert!(
+        after.contains("Request a port that agents offer") && after.contains(text),
+        "{after}"
+    );
+    assert!(
+        after.contains(&format!(
+            "Relax a constraint, or add agents that satisfy it: {constraint}."
+        )),
+        "{after}"
+    );
+    assert_eq!(document(&item, &[])["rejections"], rejections);
+}
+
+#[test]
 fn delay_and_obstacles_take_precedence_over_declined_offers() {
     let mut item = recorded();
     item["delay"] = json!({"timeLeftSeconds": 12, "overdue": false});

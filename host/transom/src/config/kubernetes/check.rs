@@ -79,6 +79,21 @@ impl Kubernetes {
                 )
             });
         }
+        for (key, constraint) in [
+            ("orch_server_constraint", &self.orch_server_constraint),
+            ("orch_agent_constraint", &self.orch_agent_constraint),
+            ("orch_ds_constraint", &self.orch_ds_constraint),
+        ] {
+            let text = constraint.as_deref().unwrap_or_default().trim();
+            let name = text.strip_prefix("hostname:").unwrap_or(text).trim();
+            problems.add_if(name.contains([':', '/', ',']) || name.contains(char::is_whitespace), || {
+                format!(
+                    "`kubernetes.{key}` ({}) is {text:?}; expected the host name of an agent, or `hostname:NAME`. \
+                     Attributes of agents cannot be named here",
+                    key.to_uppercase()
+                )
+            });
+        }
         let file = &self.kubeconfig_file;
         problems.add_if(file.is_empty() || file.contains(".."), || {
             format!("`kubernetes.kubeconfig_file` is {file:?}; expected the name of a file")
@@ -297,6 +312,9 @@ mod tests {
             ("orch_agent_string = \" \"", "ORCH_AGENT_STRING"),
             ("kubeconfig_file = \"../x\"", "kubeconfig_file"),
             ("bootstrap.port = 10000", "bootstrap.port"),
+            ("orch_ds_constraint = \"rack:r1\"", "(ORCH_DS_CONSTRAINT) is \"rack:r1\""),
+            ("orch_server_constraint = \"hostname:a:b\"", "ORCH_SERVER_CONSTRAINT"),
+            ("orch_agent_constraint = \"a b\"", "expected the host name of an agent"),
             ("backup.keep = 0", "backup.keep"),
             ("backup.max_bytes = 0", "backup.max_bytes"),
             ("backup.mem = 0", "backup.mem"),

@@ -160,7 +160,8 @@ pub(crate) struct Kubernetes {
     pub(crate) orch_server_disk: f64,
     /// The limit of disk of a server in MB; not set: its disk.
     pub(crate) orch_server_disk_limit: Option<f64>,
-    /// The agent of the cluster on which servers must run: its host name, or `hostname:NAME`.
+    /// The agent of the cluster on which servers must run: its host name, or `hostname:NAME`. An
+    /// attribute of agents, such as `rack:r1`, is rejected.
     pub(crate) orch_server_constraint: Option<String>,
     /// Labels of the tasks of servers: `{ key = "…", value = "…" }`.
     pub(crate) orch_server_labels: Vec<Label>,
