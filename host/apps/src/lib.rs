@@ -74,6 +74,7 @@ mod time;
 mod tree;
 
 pub use self::core::term::Dependencies;
+pub use api::unknown_fields::{Definition, UnknownField, unknown_fields};
 pub use callbacks::destinations;
 pub use config::{
     Callbacks, Checks, Config, DEFAULT_CONCURRENCY, Deployments, Events, Exec, Feature, GpuScheduling,

@@ -7,13 +7,14 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::Value;
 use transom_common::error_chain;
-use transom_web::{ApiError, Document, Json, Problems, json_list};
+use transom_web::{ApiError, Json, Problems, json_list};
 
 use super::app::{self, AppSingle, AppsBelow, Embed, VersionList};
 use super::change::{deployment_header, deployment_response, location, options, write};
 use super::path::{Target, target, target_of_write};
 use super::query::Query;
 use super::task::{self, Task, TaskList, TaskSingle};
+use super::unknown_fields::DefinitionBody;
 use super::{Api, error};
 use crate::core::command::{AppEdit, Command, Edit, KillOptions, KillResult, Origin, Refusal, TaskSelection};
 use crate::core::snapshot::{Snapshot, SpecView};
@@ -72,7 +73,7 @@ pub(super) async fn create(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     let update = decode(&api, body, None, false).await?;
     let id = error::required_id(update.id.clone(), &update.broken, "an app")?;
@@ -146,7 +147,7 @@ pub(super) async fn put(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     change(&api, &path, &query, origin, body, true).await
 }
@@ -157,7 +158,7 @@ pub(super) async fn patch(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     change(&api, &path, &query, origin, body, false).await
 }
@@ -167,7 +168,7 @@ async fn change(
     path: &str,
     query: &Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
     create: bool,
 ) -> HandlerResult {
     let Target::App(id) = target_of_write(path)? else {
@@ -200,7 +201,7 @@ pub(super) async fn put_all(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     change_all(&api, &query, origin, body, true).await
 }
@@ -210,12 +211,18 @@ pub(super) async fn patch_all(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     change_all(&api, &query, origin, body, false).await
 }
 
-async fn change_all(api: &Api, query: &Query, origin: Origin, body: Document, create: bool) -> HandlerResult {
+async fn change_all(
+    api: &Api,
+    query: &Query,
+    origin: Origin,
+    body: DefinitionBody,
+    create: bool,
+) -> HandlerResult {
     let partial = query.flag("partialUpdate", true);
     let are_patches = partial && !create;
     let updates = body.check(move |body| Ok(read_all(&body, are_patches)?)).await?;
@@ -379,7 +386,7 @@ async fn kill(api: &Api, id: SpecId, selection: TaskSelection, query: &Query) ->
 /// Parses a definition and validates its constraints. `id` is the one in the path, if it has one.
 async fn decode(
     api: &Api,
-    body: Document,
+    body: DefinitionBody,
     id: Option<&SpecId>,
     is_patch: bool,
 ) -> Result<AppUpdate, ApiError> {

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Map, Value};
-use transom_web::{ApiError, Document, Json};
+use transom_web::{ApiError, Json};
 
 use super::app::{self, Embed};
 use super::apps::{constraint_problems, definition, stored, version};
@@ -14,6 +14,7 @@ use super::change::{deployment_response, location, options, write};
 use super::deployments::DeploymentSteps;
 use super::group::{EmbeddedParts, group_info};
 use super::query::Query;
+use super::unknown_fields::DefinitionBody;
 use super::{Api, error};
 use crate::core::command::{Command, Edit, GroupEdit, Origin, Refusal};
 use crate::core::snapshot::{Snapshot, SpecView};
@@ -152,7 +153,7 @@ pub(super) async fn post(
     path: PathBelow,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     let update = decode(&api, body, &group_to_write(text(&path))?).await?;
     let id = update.id.clone();
@@ -169,7 +170,7 @@ pub(super) async fn put(
     path: PathBelow,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     let update = decode(&api, body, &group_to_write(text(&path))?).await?;
     let id = update.id.clone();
@@ -193,7 +194,7 @@ pub(super) async fn patch(
     path: PathBelow,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     let id = group(text(&path))?;
     let others = body.value().as_object().into_iter().flat_map(Map::keys);
@@ -230,7 +231,7 @@ pub(super) async fn delete(
 
 /// Parses a group's document and validates the constraints of its apps. Its id is relative to the
 /// group that the path names; without an id the document is about that group.
-async fn decode(api: &Api, body: Document, base: &GroupId) -> Result<GroupUpdate, ApiError> {
+async fn decode(api: &Api, body: DefinitionBody, base: &GroupId) -> Result<GroupUpdate, ApiError> {
     let base = base.clone();
     let read = move |body: Value| {
         let named = body.get("id").is_some_and(|id| !id.is_null());

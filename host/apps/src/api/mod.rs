@@ -27,6 +27,7 @@ mod standby;
 mod task;
 mod tasks;
 mod ui;
+pub(crate) mod unknown_fields;
 mod unused_offers;
 
 use std::net::SocketAddr;
@@ -168,6 +169,7 @@ pub(crate) fn router(
         )
         .route("/v2/queue", get(queue::list))
         .route("/v2/queue/{*path}", delete(queue::reset_delay));
+    let routes = routes.layer(axum::middleware::from_fn(unknown_fields::report));
     let routes = forwarding.wrap(routes).with_state(api.clone());
     let (leader, scheme) = (api.0.leader.clone(), api.0.scheme);
     let headers = ServiceBuilder::new()

@@ -9,11 +9,12 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use transom_web::{ApiError, Document, Json, Problems};
+use transom_web::{ApiError, Json, Problems};
 
 use super::apps::{constraint_problems, definition, version};
 use super::change::{deployment_header, location, options, write};
 use super::query::Query;
+use super::unknown_fields::DefinitionBody;
 use super::{Api, error, pod_status};
 use crate::core::command::{
     Command, Edit, KillOptions, KillResult, Origin, PodEdit, Refusal, StartedDeployment, TaskSelection,
@@ -87,7 +88,7 @@ pub(super) async fn create(
     State(api): State<Api>,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     let input = decode(&api, body).await?;
     let id = error::required_id(input.id.clone(), &input.broken, "a pod")?;
@@ -103,7 +104,7 @@ pub(super) async fn put(
     Path(path): Path<String>,
     query: Query,
     origin: Origin,
-    body: Document,
+    body: DefinitionBody,
 ) -> HandlerResult {
     let invalid = |_: &str, error: IdError| error::invalid("/id", error.to_string());
     let Target::Pod(id) = parse(&path, invalid)? else {
@@ -309,7 +310,7 @@ fn pod_response(started: &StartedDeployment) -> HandlerResult {
 }
 
 /// Parses a definition and validates its constraints.
-async fn decode(api: &Api, body: Document) -> Result<PodInput, ApiError> {
+async fn decode(api: &Api, body: DefinitionBody) -> Result<PodInput, ApiError> {
     let mut input = body.check(|body| Ok(read_pod(&body)?)).await?;
     let path = "/scheduling/placement".to_owned();
     let wrong = constraint_problems(api, vec![(path, input.constraints())]).await?;

@@ -27,7 +27,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
     let put = |operation: Operation| {
         operation
             .with_parameters(&["partialUpdate", "restart"])
-            .with_body(&input)
+            .with_definition(&input)
             .change()
             .description("`{\"version\": …}` alone returns to the definition of that version.")
     };
@@ -41,21 +41,21 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
                 .headers(200, &["Age"])
                 .with_errors(&[422]),
             Operation::new("post", "createApp", "Creates an app")
-                .with_body(&input)
+                .with_definition(&input)
                 .change()
                 .with_response(201, "The app, as it was created.", &schemas.of::<AppInfo<'_>>())
                 .headers(201, &["Location", "Marathon-Deployment-Id"]),
             deployed(
                 Operation::new("put", "putApps", "Changes or creates apps, by one deployment")
                     .with_parameters(&["partialUpdate"])
-                    .with_body(&inputs)
+                    .with_definition(&inputs)
                     .change()
                     .with_errors(&[404]),
             ),
             deployed(
                 Operation::new("patch", "patchApps", "Changes apps, by one deployment")
                     .with_parameters(&["partialUpdate"])
-                    .with_body(&json!({"type": "array", "items": patch}))
+                    .with_definition(&json!({"type": "array", "items": patch}))
                     .change()
                     .with_errors(&[404]),
             ),
@@ -81,7 +81,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
             deployed(
                 Operation::new("patch", "patchApp", "Changes an app")
                     .with_parameters(&["partialUpdate", "restart"])
-                    .with_body(&patch)
+                    .with_definition(&patch)
                     .change()
                     .description("`{\"version\": …}` alone returns to the definition of that version."),
             )

@@ -77,7 +77,7 @@ fn operations(of: &str, group: &Value, result: &Value, steps: &Value) -> [Operat
             &id("create"),
             "Creates a group, at this path or relative to it",
         )
-        .with_body(&input)
+        .with_definition(&input)
         .change()
         .with_response(201, "The deployment that makes the change.", result)
         .headers(201, &["Location", "Marathon-Deployment-Id"]),
@@ -88,7 +88,7 @@ fn operations(of: &str, group: &Value, result: &Value, steps: &Value) -> [Operat
                 "Creates, changes, scales or rolls back a group",
             )
             .with_parameters(&["dryRun"])
-            .with_body(&input)
+            .with_definition(&input)
             .change()
             .description("With `dryRun` the answer has the steps of the deployment, and no header."),
             200,

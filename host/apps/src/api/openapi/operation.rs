@@ -10,6 +10,8 @@ pub(super) struct Operation {
     parameters: Vec<Value>,
     members: Map<String, Value>,
     responses: Map<String, Value>,
+    /// Whether the body is a definition, whose unknown fields are reported.
+    has_definition: bool,
 }
 
 impl Operation {
@@ -23,6 +25,7 @@ impl Operation {
             parameters: Vec::new(),
             members,
             responses: Map::new(),
+            has_definition: false,
         }
     }
 
@@ -56,6 +59,12 @@ impl Operation {
         let body = json!({"required": true, "content": {"application/json": {"schema": schema}}});
         self.members.insert("requestBody".to_owned(), body);
         self.with_errors(&[400, 422])
+    }
+
+    /// Adds a definition, or a part of one, that is the body of the request.
+    pub(super) fn with_definition(mut self, schema: &Value) -> Self {
+        self.has_definition = true;
+        self.with_body(schema).with_parameters(&["strict"])
     }
 
     /// Adds a response with a JSON document.
@@ -176,6 +185,14 @@ impl Paths {
             item.insert("parameters".to_owned(), names.into());
         }
         for mut operation in operations {
+            let successes = operation
+                .responses
+                .iter_mut()
+                .filter(|(status, _)| status.starts_with('2'));
+            for (_, response) in successes.filter(|_| operation.has_definition) {
+                let reference = json!({"$ref": "#/components/headers/X-Transom-Unknown-Fields"});
+                response["headers"]["X-Transom-Unknown-Fields"] = reference;
+            }
             operation.responses.insert(
                 "default".to_owned(),
                 json!({"$ref": "#/components/responses/Error"}),

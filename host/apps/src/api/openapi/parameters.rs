@@ -60,7 +60,7 @@ const FORCE: &str =
 
 /// The parameters in queries: name in the components, name in the query, description and values. A
 /// boolean is true for `true` in any case.
-const IN_QUERIES: [(&str, &str, &str, Values); 27] = [
+const IN_QUERIES: [(&str, &str, &str, Values); 28] = [
     ("force", "force", FORCE, Flag(false)),
     ("forceUnlessFalse", "force", FORCE, Flag(true)),
     (
@@ -79,6 +79,13 @@ const IN_QUERIES: [(&str, &str, &str, Values); 27] = [
         "restart",
         "restart",
         "Replaces the instances even if the change needs no restart.",
+        Flag(false),
+    ),
+    (
+        "strict",
+        "strict",
+        "Rejects the document (422) if it has fields that the service does not know. Otherwise they are ignored, and \
+         the header `X-Transom-Unknown-Fields` names them.",
         Flag(false),
     ),
     (
@@ -235,6 +242,12 @@ pub(super) fn headers() -> Value {
     json!({
         "Marathon-Deployment-Id": header("The id of the deployment that the request has started.", json!({"type": "string"})),
         "Location": header("The id of what was created, or of the deployment that deletes a pod.", json!({"type": "string"})),
+        "X-Transom-Unknown-Fields": header(
+            "The paths of at most 16 fields of the request that the service does not know, separated by `, `, such as \
+             `/container/imgae`. `; more=N` counts further ones. Only if there are some. Characters other than visible \
+             ASCII, and `,`, `;`, `%` and `\"`, are percent-encoded.",
+            json!({"type": "string"}),
+        ),
         "Retry-After": header("Seconds until the request may be sent again.", json!({"type": "integer"})),
         "Age": header(
             "Only while no leader answers, from a standby: the seconds since one last answered.",

@@ -21,7 +21,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
                 .description("`HEAD` tells whether the service has pods.")
                 .with_response(200, "The definitions.", &schemas.of::<Vec<Pod>>()),
             Operation::new("post", "createPod", "Creates a pod")
-                .with_body(&input)
+                .with_definition(&input)
                 .change()
                 .with_response(201, "The definition.", &pod)
                 .headers(201, &["Location", "Marathon-Deployment-Id"]),
@@ -35,7 +35,7 @@ pub(super) fn add(paths: &mut Paths, schemas: &mut Schemas) {
                 .with_response(200, "The definition.", &pod)
                 .with_errors(&[404]),
             Operation::new("put", "putPod", "Replaces the definition of a pod")
-                .with_body(&input)
+                .with_definition(&input)
                 .change()
                 .with_response(200, "The definition.", &pod)
                 .headers(200, &["Marathon-Deployment-Id"])

@@ -6,9 +6,11 @@ use std::io::{self, Read};
 
 use anyhow::{Context, bail};
 use serde_json::Value;
+use transom_apps::{Definition, unknown_fields};
 
 use super::id::Kind;
 use crate::exit::{Misconfigured, Unavailable};
+use crate::output::print_note;
 
 /// The largest file, in bytes. The daemon's own limit is `apps.max_body`.
 const MAX_FILE: u64 = 256 << 20;
@@ -44,15 +46,43 @@ pub(super) enum Document {
     Apps(Vec<Value>),
 }
 
-/// Reads a file; `-` is standard input.
+/// Reads a file; `-` is standard input. Warns of fields that the service would ignore.
 pub(super) fn read(file: &str) -> anyhow::Result<Document> {
     let text = text(file)?;
     let document = serde_json::from_str(&text)
         .with_context(|| format!("{file} is not JSON"))
         .context(Misconfigured)?;
-    sorted(document)
+    let document = sorted(document)
         .with_context(|| file.to_owned())
-        .context(Misconfigured)
+        .context(Misconfigured)?;
+    match &document {
+        Document::One(kind, one) => warn_of_unknown(file, *kind, one),
+        Document::Apps(apps) => warn_of_unknown(file, Kind::App, &Value::from(apps.clone())),
+    }
+    Ok(document)
+}
+
+/// Warns of fields that the service would ignore, with those that were probably meant. `source` is
+/// the place of the document.
+pub(super) fn warn_of_unknown(source: &str, kind: Kind, document: &Value) {
+    for line in unknown(kind, document) {
+        print_note(&format!("warning: {source}: {line}"));
+    }
+}
+
+/// A line for each unknown field of a document.
+fn unknown(kind: Kind, document: &Value) -> Vec<String> {
+    let definition = match kind {
+        Kind::App => Definition::App,
+        Kind::Pod => Definition::Pod,
+        Kind::Group => Definition::Group,
+    };
+    let (fields, more) = unknown_fields(document, definition);
+    let lines = fields
+        .iter()
+        .map(|field| format!("{} {}", field.path, field.text()));
+    let more = (more > 0).then(|| format!("{more} more unknown fields"));
+    lines.chain(more).collect()
 }
 
 fn text(file: &str) -> anyhow::Result<String> {
@@ -155,6 +185,21 @@ mod tests {
         }
         assert!(sorted(json!([{"id": "/a"}, {"id": "/b", "containers": []}])).is_err());
         assert!(sorted(json!("text")).is_err());
+    }
+
+    #[test]
+    fn unknown_fields_are_named_with_those_that_were_meant() {
+        let app = json!({"id": "/a", "cmd": "x", "instnaces": 2, "forcePullImage": true});
+        assert_eq!(
+            unknown(Kind::App, &app),
+            [
+                "/forcePullImage is not a known field, so it has no effect; did you mean /container/docker/forcePullImage?",
+                "/instnaces is not a known field, so it has no effect; did you mean /instances?",
+            ]
+        );
+        let group = json!({"id": "/g", "apps": [{"id": "a", "cpu": 1}], "dependancies": ["/x"]});
+        assert_eq!(unknown(Kind::Group, &group).len(), 2);
+        assert_eq!(unknown(Kind::App, &json!({"id": "/a", "cmd": "x"})), [""; 0]);
     }
 
     #[test]

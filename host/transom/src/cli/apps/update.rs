@@ -72,7 +72,11 @@ impl Update {
             let id = self.id.as_deref().unwrap_or_default();
             let target = id::find(&api, id).await?;
             let settings: Vec<&Setting> = self.set.iter().chain(&self.unset).collect();
-            from_settings(&target, &settings)?
+            let change = from_settings(&target, &settings)?;
+            if let Some(body) = &change.body {
+                document::warn_of_unknown("--set", target.kind, body);
+            }
+            change
         };
         change.run(&api, &self.options, self.daemon.output).await
     }
