@@ -140,11 +140,12 @@ impl Condition {
     pub(crate) fn kill_weight(self) -> u8 {
         match self {
             Self::Unreachable => 1,
-            Self::Staging => 2,
+            // Clients are told that a provisioned replica is staging.
+            Self::Provisioned | Self::Staging => 2,
             Self::Starting => 3,
             Self::Running => 4,
             // Removing a replica that is not launched yet interrupts no work.
-            Self::Scheduled | Self::Provisioned => 0,
+            Self::Scheduled => 0,
             _ => 5,
         }
     }
@@ -182,9 +183,9 @@ mod tests {
             assert_eq!(found.kill_weight(), weight, "{state}");
             assert!(found.is_public(), "{state}");
         }
-        for unlaunched in [C::Scheduled, C::Provisioned] {
+        for (unlaunched, weight) in [(C::Scheduled, 0), (C::Provisioned, 2)] {
             assert!(!unlaunched.is_public() && !unlaunched.is_terminal());
-            assert_eq!(unlaunched.kill_weight(), 0);
+            assert_eq!(unlaunched.kill_weight(), weight);
         }
     }
 

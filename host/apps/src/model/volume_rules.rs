@@ -55,12 +55,15 @@ pub(super) fn check(app: &App, container: &Container, settings: &Settings, probl
 
 /// Adds the problems of a path that must be a single name below the sandbox.
 fn relative(container_path: &str, path: &str, problems: &mut Problems) {
-    let path = format!("{path}/containerPath");
-    if matches!(container_path, "." | "..") {
-        problems.add(&*path, "must not be one of (., ..)");
-    }
+    no_dots(container_path, path, problems);
     if container_path.contains('/') {
-        problems.add(path, "value must not contain \"/\"");
+        problems.add(format!("{path}/containerPath"), "value must not contain \"/\"");
+    }
+}
+
+fn no_dots(container_path: &str, path: &str, problems: &mut Problems) {
+    if matches!(container_path, "." | "..") {
+        problems.add(format!("{path}/containerPath"), "must not be one of (., ..)");
     }
 }
 
@@ -128,6 +131,9 @@ fn dvdi_volume(volume: &DvdiVolume, path: &str, problems: &mut Problems) {
     }
     let driver = volume.options.get(DRIVER).map(String::as_str);
     label(&format!("options(\"{DRIVER}\")"), driver, problems);
+    if driver == Some("rexray") {
+        rexray_options(volume, path, problems);
+    }
     for (index, key) in volume.options.keys().enumerate() {
         let mut parts = key.split('/');
         let named = parts.next().is_some_and(is_label) && parts.next().is_none_or(is_label);
@@ -138,6 +144,34 @@ fn dvdi_volume(volume: &DvdiVolume, path: &str, problems: &mut Problems) {
             );
         }
     }
+}
+
+/// Adds the problems of the options that the driver `rexray` knows.
+fn rexray_options(volume: &DvdiVolume, path: &str, problems: &mut Problems) {
+    type Rule = (&'static str, fn(&str) -> bool, &'static str);
+    const RULES: [Rule; 4] = [
+        ("dvdi/volumetype", is_label, "a name"),
+        ("dvdi/newfstype", is_label, "a name"),
+        ("dvdi/iops", is_natural, "a whole number of 1 or more"),
+        ("dvdi/overwritefs", is_boolean, "true or false"),
+    ];
+    for (option, is_valid, expected) in RULES {
+        let value = volume.options.get(option).map(|value| value.trim());
+        if let Some(value) = value.filter(|value| !is_valid(value)) {
+            problems.add(
+                format!("{path}/options/\"{option}\""),
+                format!("got {value:?}, expected {expected}"),
+            );
+        }
+    }
+}
+
+fn is_natural(text: &str) -> bool {
+    text.parse::<i64>().is_ok_and(|number| number > 0)
+}
+
+fn is_boolean(text: &str) -> bool {
+    text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false")
 }
 
 /// The pattern of names of volumes and drivers.
@@ -166,10 +200,10 @@ fn dvdi_use(
         );
         problems.add("/", text);
     }
+    no_dots(volume.container_path(), path, problems);
     if let Volume::External { mode, .. } = volume
         && engine == Engine::Mesos
     {
-        relative(volume.container_path(), path, problems);
         writable(*mode, path, problems);
     }
     if engine == Engine::Docker {
@@ -182,10 +216,6 @@ fn dvdi_use(
         if dvdi.size.is_some() {
             let path = format!("{path}/external/size");
             problems.add(path, "must be undefined for Docker containers");
-        }
-        if !volume.container_path().starts_with('/') {
-            let path = format!("{path}/containerPath");
-            problems.add(path, "value must be an absolute path");
         }
     }
 }

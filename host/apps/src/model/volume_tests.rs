@@ -148,9 +148,29 @@ fn volumes_of_drivers_follow_the_rules() {
         ),
         (dvdi("v", "RO", &json!({})), "/mode", "must be equal to RW"),
         (
-            dvdi("/v", "RW", &json!({})),
+            dvdi("..", "RW", &json!({})),
             "/containerPath",
-            "value must not contain",
+            "must not be one of (., ..)",
+        ),
+        (
+            rexray("dvdi/iops", "b0rked"),
+            "/external/options/\"dvdi/iops\"",
+            "got \"b0rked\", expected a whole number of 1 or more",
+        ),
+        (
+            rexray("dvdi/iops", "0"),
+            "/external/options/\"dvdi/iops\"",
+            "expected a whole number",
+        ),
+        (
+            rexray("dvdi/overwritefs", "maybe"),
+            "/external/options/\"dvdi/overwritefs\"",
+            "expected true or false",
+        ),
+        (
+            rexray("dvdi/volumetype", "-io"),
+            "/external/options/\"dvdi/volumetype\"",
+            "expected a name",
         ),
         (
             csi(&json!({"pluginName": ""})),
@@ -170,6 +190,15 @@ fn volumes_of_drivers_follow_the_rules() {
     ] {
         refused(&volume(&wrong), &format!("/container/volumes(0){path}"), text);
     }
+}
+
+/// A volume of the driver `rexray` with an option.
+fn rexray(option: &str, value: &str) -> Value {
+    dvdi(
+        "v",
+        "RW",
+        &json!({"options": {"dvdi/driver": "rexray", option: value}}),
+    )
 }
 
 #[test]
@@ -192,10 +221,16 @@ fn volumes_are_shown_as_defined() {
 fn rules_of_driver_volumes_depend_on_containerizer_and_instances() {
     let docker = |volume: Value| json!({"container": {"docker": {"image": "i"}, "volumes": [volume]}});
     let at = |path: &str| format!("/container/volumes(0){path}");
+    // Paths are absolute or relative for both containerizers.
+    shown(&docker(dvdi("v", "RW", &json!({}))));
+    shown(&volume(&dvdi("/v/w", "RW", &json!({}))));
+    shown(&volume(&rexray("dvdi/iops", " 100 ")));
+    let other = json!({"options": {"dvdi/driver": "other", "dvdi/iops": "any"}});
+    shown(&volume(&dvdi("v", "RW", &other)));
     refused(
-        &docker(dvdi("v", "RW", &json!({}))),
+        &docker(dvdi(".", "RW", &json!({}))),
         &at("/containerPath"),
-        "absolute path",
+        "must not be one of (., ..)",
     );
     refused(
         &docker(dvdi("/v", "RW", &json!({"size": 1}))),

@@ -239,6 +239,23 @@ mod tests {
     }
 
     #[test]
+    fn unreachable_replicas_are_removed_before_those_that_are_launched() {
+        let candidate = |id, condition| Candidate {
+            id,
+            condition,
+            since: since(None) + SignedDuration::from_secs(id),
+            healthy: true,
+            selected: false,
+            old: false,
+        };
+        for launching in Condition::LAUNCHING {
+            let instances = [candidate(1, Condition::Unreachable), candidate(2, launching)];
+            let found = propose(&instances, &[], 1, KillSelection::YoungestFirst);
+            assert_eq!(found.decommission, [1], "{launching:?}");
+        }
+    }
+
+    #[test]
     fn unlaunched_replicas_are_removed_first() {
         let candidate = |id, condition| Candidate {
             id,

@@ -8,6 +8,7 @@ use crate::model::container_rules::{linux_info, pull_config, references};
 use crate::model::network_rules::{NetworkNames, repeats};
 use crate::model::rules::{check_times, resource_limits};
 use crate::model::{EnvValue, NetworkMode, Settings};
+use transom_common::text::clip;
 use transom_web::Problems;
 
 /// Upstream's own name for the container of an app.
@@ -18,6 +19,9 @@ const VARIABLE: &str = "^[a-zA-Z_][a-zA-Z0-9_]*$";
 
 /// Maximum length of the name of a variable.
 const MAX_VARIABLE: usize = 254;
+
+/// Maximum length in bytes of the name of a variable in the path of a problem.
+const MAX_NAME_IN_PATH: usize = 64;
 
 /// The parts of a pod that its containers refer to.
 pub(super) struct Shared<'a> {
@@ -126,10 +130,11 @@ pub(super) fn environment(
     problems: &mut Problems,
 ) {
     for (index, name) in env.keys().enumerate() {
-        let path = format!("{path}/keys({index})");
         if name.is_empty() {
-            problems.add(&*path, "must not be empty");
+            problems.add(format!("{path}/keys({index})"), "must not be empty");
+            continue;
         }
+        let path = format!("{path}/{}", clip(name, MAX_NAME_IN_PATH));
         if name.len() > MAX_VARIABLE {
             problems.add(&*path, format!("has more than {MAX_VARIABLE} characters"));
         }

@@ -33,7 +33,7 @@ fn containers_follow_the_rules() {
         ),
         (
             json!({"environment": {"1A": "a"}}),
-            "/containers(0)/environment/keys(0)",
+            "/containers(0)/environment/1A",
             "must fully match regular expression '^[a-zA-Z_][a-zA-Z0-9_]*$'",
         ),
         (
@@ -43,7 +43,7 @@ fn containers_follow_the_rules() {
         ),
         (
             json!({"environment": {"A".repeat(255): "a"}}),
-            "/containers(0)/environment/keys(0)",
+            &format!("/containers(0)/environment/{}…", "A".repeat(61)),
             "more than 254",
         ),
         (
@@ -120,6 +120,32 @@ fn containers_follow_the_rules() {
 }
 
 #[test]
+fn strings_and_names_of_pods_have_no_nul_characters() {
+    let text = "must not contain a NUL character";
+    for (pod, container, path) in [
+        (json!({"labels": {"a": "b\0"}}), json!({}), "/labels/a"),
+        (json!({"environment": {"A": "\0"}}), json!({}), "/environment/A"),
+        (
+            json!({"secrets": {"a\0": {"source": "s"}}}),
+            json!({}),
+            "/secrets/keys(0)",
+        ),
+        (
+            json!({}),
+            json!({"exec": {"command": {"shell": "true\0"}}}),
+            "/containers(0)/exec/command/shell",
+        ),
+        (
+            json!({}),
+            json!({"labels": {"\0": "b"}}),
+            "/containers(0)/labels/keys(0)",
+        ),
+    ] {
+        refused(&pod, &container, path, text);
+    }
+}
+
+#[test]
 fn pods_follow_the_rules() {
     let twice = json!([{"name": "a", "resources": {}}, {"name": "a", "resources": {}}]);
     let own = json!({"exec": {"command": {"shell": "true"}}});
@@ -128,7 +154,7 @@ fn pods_follow_the_rules() {
         (
             json!({"environment": {"a-b": "c"}}),
             json!({}),
-            "/environment/keys(0)",
+            "/environment/a-b",
             "must fully match regular expression",
         ),
         (
