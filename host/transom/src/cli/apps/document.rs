@@ -203,6 +203,29 @@ mod tests {
     }
 
     #[test]
+    fn examples_have_no_unknown_fields() {
+        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+        let mut count = 0;
+        for folder in ["apps", "groups", "pods"] {
+            for file in std::fs::read_dir(format!("{examples}/{folder}")).expect("a folder") {
+                let path = file.expect("a file").path();
+                if path.extension().is_none_or(|extension| extension != "json") {
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).expect("a text");
+                let document = serde_json::from_str(&text).expect("JSON");
+                let (kind, document) = match sorted(document).expect("a definition") {
+                    Document::One(kind, document) => (kind, document),
+                    Document::Apps(apps) => (Kind::App, apps.into()),
+                };
+                assert_eq!(unknown(kind, &document), [""; 0], "{}", path.display());
+                count += 1;
+            }
+        }
+        assert!(count > 5, "{count} examples");
+    }
+
+    #[test]
     fn shown_document_becomes_a_definition_again() {
         let response = json!({"id": "/a", "cmd": "x", "version": "2026", "tasksRunning": 1, "tasks": []});
         assert_eq!(definition(response), json!({"id": "/a", "cmd": "x"}));

@@ -312,9 +312,18 @@ mod tests {
             ("orch_agent_string = \" \"", "ORCH_AGENT_STRING"),
             ("kubeconfig_file = \"../x\"", "kubeconfig_file"),
             ("bootstrap.port = 10000", "bootstrap.port"),
-            ("orch_ds_constraint = \"rack:r1\"", "(ORCH_DS_CONSTRAINT) is \"rack:r1\""),
-            ("orch_server_constraint = \"hostname:a:b\"", "ORCH_SERVER_CONSTRAINT"),
-            ("orch_agent_constraint = \"a b\"", "expected the host name of an agent"),
+            (
+                "orch_ds_constraint = \"rack:r1\"",
+                "(ORCH_DS_CONSTRAINT) is \"rack:r1\"",
+            ),
+            (
+                "orch_server_constraint = \"hostname:a:b\"",
+                "ORCH_SERVER_CONSTRAINT",
+            ),
+            (
+                "orch_agent_constraint = \"a b\"",
+                "expected the host name of an agent",
+            ),
             ("backup.keep = 0", "backup.keep"),
             ("backup.max_bytes = 0", "backup.max_bytes"),
             ("backup.mem = 0", "backup.mem"),
