@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use transom_cluster::AgentId;
 use transom_cluster::v1::{Attribute, ValueType};
 use transom_common::text::clip;
 use transom_plugin_host::printable;
@@ -45,7 +44,8 @@ pub(super) struct PortUsers<'a> {
 
 #[derive(Default)]
 struct PortIndex<'a> {
-    users: HashMap<(&'a AgentId, u16), &'a SpecId>,
+    /// Who uses a port, and on which host. `true`: an instance of an earlier definition.
+    users: HashMap<u16, BTreeSet<(&'a SpecId, &'a str, bool)>>,
     hostnames: BTreeSet<&'a str>,
 }
 
@@ -61,16 +61,18 @@ impl<'a> PortUsers<'a> {
         self.index.get_or_init(|| {
             let mut index = PortIndex::default();
             for (id, view) in self.snapshot.specs.iter().chain(&self.snapshot.deleted) {
+                let version = view.spec.version().to_string();
                 let tasks = view.instances.values().flat_map(|one: &Arc<Instance>| &one.tasks);
                 for record in tasks
                     .map(|task| &task.record)
                     .filter(|record| !record.state.is_terminal())
                 {
-                    let ports = record.host_ports.iter();
-                    index
-                        .users
-                        .extend(ports.map(|port| ((&record.agent.id, *port), id)));
-                    index.hostnames.insert(&record.agent.hostname);
+                    let host = record.agent.hostname.as_str();
+                    index.hostnames.insert(host);
+                    for port in &record.host_ports {
+                        let user = (id, host, record.version != version);
+                        index.users.entry(*port).or_default().insert(user);
+                    }
                 }
             }
             index
@@ -150,18 +152,16 @@ fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, users: &PortUsers<'_>
             counted(reasons)
         )
     };
-    let used = without.iter().filter_map(|offer| {
-        let user = users.index().users.get(&(&offer.agent.id, port))?;
-        Some((*user, offer.agent.hostname.as_str()))
-    });
-    let used: BTreeSet<(&SpecId, &str)> = used.collect();
-    if !used.is_empty() {
-        let users = used
+    let users = users.index().users.get(&port).into_iter().flatten();
+    let places: BTreeSet<(&SpecId, &str)> = users.clone().map(|(user, host, _)| (*user, *host)).collect();
+    if !places.is_empty() {
+        let places = places
             .iter()
             .map(|(user, host)| format!("{user} on {}", shown(host)));
-        text = format!("{text}. The port is used by {}", listed(users));
+        text = format!("{text}. The port is used by {}", listed(places));
     }
-    if used.iter().any(|(user, _)| *user == spec.id()) {
+    let is_replaced = |(user, _, is_old): &(&SpecId, &str, bool)| *is_old && *user == spec.id();
+    if users.into_iter().any(is_replaced) {
         text.push_str(
             "; with `upgradeStrategy.minimumHealthCapacity` 0 an update ends an old instance before it starts \
              the new one",

@@ -114,6 +114,7 @@ fn fixed_port_that_no_offer_has_is_named_with_the_offered_ports_and_its_user() {
             "host port 8080 is not in 1 of 2 offers: agents offer 31000-32000. The port is used by /other on h1"
         ]
     );
+    // An instance of an earlier definition, which an update replaces.
     let (id, view) = user("/a", "h1", 8080);
     used.specs = [(id, view)].into_iter().collect();
     let own = texts(&app("/a", &fixed), &partly, &used).remove(0);
