@@ -172,6 +172,12 @@ pub(super) async fn put(
     origin: Origin,
     body: DefinitionBody,
 ) -> HandlerResult {
+    if origin.path().ends_with('/') && body.value()["id"].is_null() {
+        return Err(ApiError::bad_request(
+            "the path ends with an empty id and the document has none, so neither names a group; the groups and apps \
+             that the document does not list would be deleted. Name the group in the path or as `id`",
+        ));
+    }
     let update = decode(&api, body, &group_to_write(text(&path))?).await?;
     let id = update.id.clone();
     // A document with other members is a definition, whose rules reject both commands.
@@ -224,6 +230,12 @@ pub(super) async fn delete(
         return Err(ApiError::bad_request(
             "the path names no group; DELETE /v2/groups, without a further slash, deletes all apps, pods and groups",
         ));
+    }
+    if origin.path().ends_with('/') {
+        return Err(ApiError::bad_request(format!(
+            "the path ends with an empty id, which names no group; without the slash, {id} is deleted with \
+             everything below it"
+        )));
     }
     let edit = GroupEdit::Delete;
     deployment_response(&write(&api, Edit::Group { id, edit }, options(&query, false)?, origin).await?)

@@ -61,10 +61,18 @@ async fn no_empty_or_unknown_part_of_a_request_widens_what_it_deletes() {
         "/v2/apps/shop/db/pg/tasks/",
         "/v2/apps/shop/db/pg/tasks?hosts=a",
         "/v2/groups/",
+        "/v2/groups/shop/",
+        "/v2/groups/shop/db//",
         "/v2/groups//",
     ] {
         let rejected = world.send("DELETE", path, Value::Null).await;
         assert_eq!(rejected.status, 400, "{path}: {rejected:?}");
+    }
+    for path in ["/v2/groups/", "/v2/groups//", "/v2/groups/shop/"] {
+        for body in [json!({"apps": [], "groups": []}), json!({"scaleBy": 0})] {
+            let rejected = world.send("PUT", path, body).await;
+            assert_eq!(rejected.status, 400, "{path}: {rejected:?}");
+        }
     }
     assert_eq!((running().await, world.ids().await.len()), (3, 3));
     assert_eq!(world.get("/v2/apps/shop/db/pg").await["app"]["instances"], 1);
