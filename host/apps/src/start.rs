@@ -55,6 +55,7 @@ pub async fn start(
         policies: Arc::clone(&dependencies.policies),
         repository: Repository::new(records),
         leader: leader.clone(),
+        agents: dependencies.agents.clone(),
     }));
     let router = api::router(&api, forwarder, syncs, dependencies.metrics.requests.clone());
     let runner = Runner {

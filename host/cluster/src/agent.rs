@@ -18,6 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use transom_common::HostPort;
 use url::Url;
@@ -72,6 +73,11 @@ pub struct FileBytes {
 }
 
 #[derive(Deserialize)]
+struct Flags {
+    flags: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
 struct ReadFile {
     read_file: Encoded,
 }
@@ -93,6 +99,12 @@ pub struct Agents {
 impl Agents {
     pub(crate) fn new(http: Http) -> Self {
         Self { http }
+    }
+
+    /// The command-line flags of an agent, by name.
+    pub async fn flags(&self, agent: &HostPort) -> Result<BTreeMap<String, String>> {
+        let answer: Flags = self.get(agent, "/flags", &[]).await?;
+        Ok(answer.flags)
     }
 
     /// Lists a directory.

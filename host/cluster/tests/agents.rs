@@ -118,6 +118,17 @@ async fn command_returns_its_exit_code_and_output() {
 }
 
 #[tokio::test]
+async fn flags_of_an_agent_are_read_by_name() {
+    let server = Server::start(|request: &ReceivedRequest| {
+        assert_eq!(request.line, "GET /flags");
+        json_answer(&json!({"flags": {"isolation": "posix/cpu,posix/mem", "port": "5051"}}))
+    })
+    .await;
+    let flags = agents().flags(&endpoint(&server)).await.unwrap();
+    assert_eq!(flags["isolation"], "posix/cpu,posix/mem");
+}
+
+#[tokio::test]
 async fn every_command_has_its_own_container() {
     let server = agent(Vec::new(), json!(0)).await;
     for _ in 0..2 {

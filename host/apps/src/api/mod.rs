@@ -18,6 +18,7 @@ mod info;
 mod openapi;
 mod path;
 mod plugins;
+mod pod_isolators;
 mod pod_status;
 mod pods;
 pub(crate) mod query;
@@ -43,6 +44,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder};
+use transom_cluster::agent::Agents;
 use transom_framework::{Forwarding, Leader, RequestedUri, ask};
 use transom_web::{AccessRules, Caller, Forwarder, RequestMetrics};
 
@@ -73,6 +75,8 @@ pub(crate) struct Shared {
     /// For past definitions, which are not in memory.
     pub(crate) repository: Repository,
     pub(crate) leader: Leader<Handles>,
+    /// The agents' API; none in tests.
+    pub(crate) agents: Option<Agents>,
 }
 
 impl Api {

@@ -1,5 +1,6 @@
 //! Documents of pods with the status of their instances and containers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -32,9 +33,10 @@ pub(super) struct PodStatus<'a> {
     termination_history: Vec<&'a Termination>,
     last_updated: Moment,
     last_changed: Moment,
-    /// The message of the last failure.
+    /// What its agents lack for its volumes (only in the status of one pod), or the message of the
+    /// last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<&'a str>,
+    pub(super) message: Option<Cow<'a, str>>,
 }
 
 /// The state of a pod.
@@ -183,7 +185,10 @@ pub(super) fn pod_status<'a>(view: &'a SpecView, pod: &'a Pod) -> PodStatus<'a> 
         termination_history: view.terminations.iter().rev().collect(),
         last_updated: since,
         last_changed: since,
-        message: view.last_failure.as_ref().map(|failure| failure.message.as_str()),
+        message: view
+            .last_failure
+            .as_ref()
+            .map(|failure| Cow::Borrowed(failure.message.as_str())),
     }
 }
 

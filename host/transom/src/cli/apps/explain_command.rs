@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::api::Daemon;
+use super::api::{Api, Daemon};
 use super::explain;
 use super::id::{self, Kind, Target};
 use super::missing::{affected_by, missing};
@@ -43,7 +43,8 @@ impl Explain {
         let Some(item) = explain::queue_item(&queue, &target.id) else {
             let missing = missing(&api, std::slice::from_ref(&target.id), true).await?;
             anyhow::ensure!(missing.absent.is_empty(), "{} was deleted meanwhile", target.id);
-            return self.not_waiting(&target, &missing.texts);
+            let message = pod_message(&api, &target).await?;
+            return self.not_waiting(&target, &missing.texts, message.as_deref());
         };
         let failure = last_failure(&target);
         let mut document = explain::document(item, &locks);
@@ -60,19 +61,29 @@ impl Explain {
     }
 
     /// The output if the queue has no entry; instances may still be missing.
-    fn not_waiting(&self, target: &Target, missing: &[String]) -> anyhow::Result<()> {
+    fn not_waiting(&self, target: &Target, missing: &[String], message: Option<&str>) -> anyhow::Result<()> {
         let failure = last_failure(target);
         let document = json!({
-            "id": target.id, "waiting": 0, "missing": missing, "lastTaskFailure": failure,
+            "id": target.id, "waiting": 0, "missing": missing, "lastTaskFailure": failure, "message": message,
         });
         let mut lines = vec![format!("{}: no instance waits for an offer.", target.id)];
         lines.extend(missing.iter().map(|text| format!("* {text}")));
         lines.extend(failure.map(described));
+        lines.extend(message.map(|message| format!("Message of the pod: {message}")));
         if missing.is_empty() {
             lines.push("All instances are running, and no deployment affects them.".to_owned());
         }
         output::print_text(self.daemon.output, &document, &lines.join("\n"))
     }
+}
+
+/// The message in the status of a pod: its last failure, or what its agents lack for its volumes.
+async fn pod_message(api: &Api, target: &Target) -> anyhow::Result<Option<String>> {
+    if target.kind != Kind::Pod {
+        return Ok(None);
+    }
+    let status = api.find(&format!("v2/pods{}::status", target.id)).await?;
+    Ok(status.and_then(|status| status["message"].as_str().map(str::to_owned)))
 }
 
 /// The last failure of an app's task.

@@ -1,0 +1,113 @@
+//! Whether the agents of a pod have the isolator that its volumes need. Without it, an agent runs the
+//! containers without the volumes and reports no error, so the status of the pod says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use transom_cluster::agent::Agents;
+use transom_common::{HostPort, text::printable};
+
+use crate::core::snapshot::SpecView;
+use crate::model::Pod;
+use crate::model::pod::PodVolume;
+
+/// The isolator for volumes in the sandbox of a pod.
+const ISOLATOR: &str = "volume/sandbox_path";
+/// The maximum number of agents that are asked for their flags, and how long.
+const MAX_AGENTS: usize = 10;
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The agents of a pod that lack the isolator, in words; `None`: the pod needs none, or no agent is
+/// known to lack it.
+pub(super) async fn missing(agents: &Agents, view: &SpecView, pod: &Pod) -> Option<String> {
+    let volumes = shared_volumes(pod);
+    if volumes.is_empty() {
+        return None;
+    }
+    let records = view.instances.values().filter_map(|instance| instance.record());
+    let hosts: BTreeMap<String, HostPort> = records
+        .filter_map(|record| Some((record.agent.hostname.clone(), record.agent.endpoint.clone()?)))
+        .collect();
+    let lookups: Vec<_> = hosts
+        .into_iter()
+        .take(MAX_AGENTS)
+        .map(|(host, endpoint)| lacking(agents.clone(), host, endpoint))
+        .collect();
+    let without = futures::future::join_all(lookups).await;
+    let without: BTreeSet<String> = without.into_iter().flatten().collect();
+    described(&without, &volumes)
+}
+
+/// The host, if its agent is known to lack the isolator.
+async fn lacking(agents: Agents, host: String, endpoint: HostPort) -> Option<String> {
+    let flags = tokio::time::timeout(TIMEOUT, agents.flags(&endpoint))
+        .await
+        .ok()?;
+    (!has_isolator(&flags.ok()?)).then_some(host)
+}
+
+/// The names of the volumes in the sandbox of the pod.
+fn shared_volumes(pod: &Pod) -> Vec<&str> {
+    let volumes = pod.volumes.iter().filter_map(|volume| match volume {
+        PodVolume::Ephemeral { name } => Some(name.as_str()),
+        _ => None,
+    });
+    volumes.collect()
+}
+
+/// Whether an agent with these flags has the isolator. An agent that does not tell is not accused.
+fn has_isolator(flags: &BTreeMap<String, String>) -> bool {
+    flags
+        .get("isolation")
+        .is_none_or(|isolation| isolation.split(',').any(|name| name.trim() == ISOLATOR))
+}
+
+fn described(without: &BTreeSet<String>, volumes: &[&str]) -> Option<String> {
+    let hosts: Vec<_> = without.iter().map(|host| printable(host)).collect();
+    (!hosts.is_empty()).then(|| {
+        format!(
+            "no isolator `{ISOLATOR}` on the agents {}, so its containers run there without the volumes {}: add it to \
+             `--isolation` of the agents",
+            hosts.join(", "),
+            volumes.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn agents_without_the_isolator_are_named_with_the_volumes() {
+        let flags = |isolation: &str| BTreeMap::from([("isolation".to_owned(), isolation.to_owned())]);
+        for (isolation, has) in [
+            ("posix/cpu,posix/mem", false),
+            ("posix/cpu, volume/sandbox_path", true),
+            ("volume/sandbox_path_x", false),
+        ] {
+            assert_eq!(has_isolator(&flags(isolation)), has, "{isolation}");
+        }
+        assert!(has_isolator(&BTreeMap::new()), "an agent that does not tell");
+        let pod = testing::pod(&json!({
+            "id": "/p", "volumes": [{"name": "v"}, {"name": "h", "host": "/x"}],
+            "containers": [{
+                "name": "c", "exec": {"command": {"shell": "x"}}, "resources": {"cpus": 0.1, "mem": 1},
+                "volumeMounts": [{"name": "v", "mountPath": "v"}, {"name": "h", "mountPath": "h"}],
+            }],
+        }));
+        let volumes = shared_volumes(&pod);
+        assert_eq!(volumes, ["v"]);
+        assert_eq!(described(&BTreeSet::new(), &volumes), None);
+        assert_eq!(
+            described(&BTreeSet::from(["h1".to_owned(), "h2".to_owned()]), &volumes).as_deref(),
+            Some(
+                "no isolator `volume/sandbox_path` on the agents h1, h2, so its containers run there without the \
+                 volumes v: add it to `--isolation` of the agents"
+            )
+        );
+    }
+}
