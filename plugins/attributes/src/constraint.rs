@@ -183,17 +183,40 @@ impl Spread {
         }
     }
 
-    /// Whether a group with `count` instances may get one more. `counts` are the instances of each group
-    /// in use.
-    pub fn allows(self, count: u32, counts: impl Iterator<Item = u32> + Clone) -> bool {
+    /// Whether a group with `count` instances may get one more, with these totals of all groups.
+    pub fn allows(self, count: u32, totals: SpreadTotals) -> bool {
         if count == 0 {
-            return counts.filter(|count| *count > 0).count() < self.groups as usize;
+            return totals.used_groups < self.groups;
         }
-        let used_remainder: u64 = counts
-            .map(|count| u64::from(count.saturating_sub(self.share)))
-            .sum();
-        count < self.share || (count == self.share && used_remainder < u64::from(self.remainder))
+        count < self.share || (count == self.share && totals.above_share < u64::from(self.remainder))
     }
+
+    /// The totals of groups with these counts of instances.
+    pub fn totals(self, counts: impl Iterator<Item = u32>) -> SpreadTotals {
+        let mut totals = SpreadTotals::default();
+        for count in counts {
+            totals.used_groups = totals.used_groups.saturating_add(u32::from(count > 0));
+            let above_share = u64::from(count.saturating_sub(self.share));
+            totals.above_share = totals.above_share.saturating_add(above_share);
+        }
+        totals
+    }
+
+    /// Adds an instance to a group that has `count` of them.
+    pub fn add_instance(self, count: u32, totals: &mut SpreadTotals) {
+        totals.used_groups = totals.used_groups.saturating_add(u32::from(count == 0));
+        totals.above_share = totals.above_share.saturating_add(u64::from(count >= self.share));
+    }
+}
+
+/// The totals over all groups of a [`Spread`]. They are kept up to date, so that the test of one more
+/// instance does not depend on the number of groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpreadTotals {
+    /// The groups with instances.
+    used_groups: u32,
+    /// The instances that groups have in addition to their share.
+    above_share: u64,
 }
 
 #[cfg(test)]
@@ -225,11 +248,19 @@ mod tests {
             (0, 5, 5, &[5], false),
         ];
         for (groups, instances, count, counts, expected) in cases {
-            let allowed = Spread::new(groups, instances).allows(count, counts.iter().copied());
+            let spread = Spread::new(groups, instances);
+            let totals = spread.totals(counts.iter().copied());
+            let allowed = spread.allows(count, totals);
             assert_eq!(
                 allowed, expected,
                 "{instances} over {groups}: {count} of {counts:?}"
             );
+            // The same totals, counted one by one.
+            let mut counted = SpreadTotals::default();
+            for total in counts {
+                (0..*total).for_each(|before| spread.add_instance(before, &mut counted));
+            }
+            assert_eq!(counted, totals, "{instances} over {groups}: {counts:?}");
         }
     }
 

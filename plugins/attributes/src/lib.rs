@@ -26,12 +26,14 @@ use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_matcher};
 mod agent_set;
 pub mod agent_table;
 pub mod agents;
+pub mod classes;
 pub mod constraint;
 pub mod expression;
 pub mod fields;
 pub mod pattern;
 pub mod placement;
 pub mod properties;
+pub mod tally;
 pub mod value;
 
 /// The plugin.

@@ -4,16 +4,28 @@
 //! Every test only gets stricter as instances are placed, so an agent that is refused once stays
 //! refused within a call.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+mod tests;
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use rustc_hash::FxBuildHasher;
 use transom_sdk::matcher::{Candidate, Constraint, Task, Verdict};
 
 use crate::agents::Agents;
-use crate::constraint::{AgentTest, ParsedConstraint, PlacedTest, Spread, Test};
+use crate::classes::Classes;
+use crate::constraint::{AgentTest, ParsedConstraint, PlacedTest, Test};
 use crate::expression::Expression;
 use crate::fields::{Field, FieldTest};
 use crate::pattern::PatternCache;
 use crate::properties::{AgentProperties, FieldSearch};
+use crate::tally::Tally;
 use crate::value::FieldValue;
 
 /// The key in a task's `extensions` of the agents in `placed` whose instance is being ended. Its value
@@ -45,24 +57,6 @@ enum PreparedConstraint<'agents> {
     /// A constraint on a field that no agent has; the value is whether every agent passes.
     NoAgentHasField(bool),
     Placed(Tally<'agents>),
-}
-
-/// The number of placed instances for each value of a field, and its limit.
-#[derive(Debug)]
-struct Tally<'agents> {
-    /// The field, if an agent has it.
-    field: Option<FieldSearch<'agents>>,
-    /// The placed instances by the value's number.
-    counts: BTreeMap<usize, u32>,
-    limit: Limit,
-}
-
-#[derive(Debug)]
-enum Limit {
-    FewerThan(u32),
-    /// All instances have the value of the first placed instance. None while no instance is placed.
-    SameValue(Option<usize>),
-    Spread(Spread),
 }
 
 impl<'agents> TaskConstraints<'agents> {
@@ -127,11 +121,12 @@ impl<'agents> TaskConstraints<'agents> {
             return;
         };
         let usable = agents.all().filter(|agent| self.passes_agent_tests(agent));
-        let mut values: BTreeSet<usize> = usable.filter_map(|agent| tally.value(agent)).collect();
-        values.extend(tally.counts.keys());
+        let mut values: HashSet<usize, FxBuildHasher> =
+            usable.filter_map(|agent| tally.value(agent)).collect();
+        values.extend(tally.counted_values());
         let groups = u32::try_from(values.len()).unwrap_or(u32::MAX);
         if let Some(PreparedConstraint::Placed(tally)) = self.constraints.get_mut(index) {
-            tally.limit = Limit::Spread(Spread::new(groups, instances));
+            tally.spread_over(groups, instances);
         }
     }
 
@@ -172,38 +167,52 @@ impl<'agents> TaskConstraints<'agents> {
     /// Selects agents for up to `count` instances, as if they were placed one after the other: each goes
     /// to the first candidate that passes. With `GROUP_BY` it goes to the first one that passes and
     /// whose groups have the fewest instances.
-    pub fn place(
-        mut self,
-        mut candidates: Vec<(Candidate, &'agents AgentProperties)>,
-        count: u32,
-    ) -> Vec<u32> {
-        let has_spread = self
-            .tallies()
-            .any(|tally| matches!(tally.limit, Limit::Spread(_)));
-        candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.passes(agent));
-        let mut chosen = Vec::new();
-        let mut next = 0;
-        while chosen.len() < count as usize {
-            if has_spread {
-                candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.passes_tallies(agent));
-                let least_loaded = candidates
-                    .iter()
-                    .enumerate()
-                    .min_by_key(|(_, (_, agent))| self.group_load(agent));
-                let Some((index, _)) = least_loaded else { break };
-                next = index;
+    ///
+    /// The work grows with the candidates and the instances, not with their product: candidates in the
+    /// same groups are in one class, and a heap has the class with the fewest instances first.
+    pub fn place(mut self, candidates: Vec<(Candidate, &'agents AgentProperties)>, count: u32) -> Vec<u32> {
+        let mut classes = Classes::default();
+        for (index, (candidate, agent)) in candidates.iter().enumerate() {
+            if candidate.capacity > 0 && self.passes(agent) {
+                classes.add(self.groups_of(agent), index);
             }
-            let Some((candidate, agent)) = candidates.get_mut(next) else {
+        }
+        let mut capacities: Vec<u32> = candidates
+            .iter()
+            .map(|(candidate, _)| candidate.capacity)
+            .collect();
+        let mut fewest_first: BinaryHeap<Reverse<(u64, usize, usize)>> = BinaryHeap::new();
+        for (class, index) in classes.firsts() {
+            if let Some((_, agent)) = candidates.get(index) {
+                fewest_first.push(Reverse((self.group_load(agent), index, class)));
+            }
+        }
+        let mut chosen = Vec::new();
+        while chosen.len() < count as usize {
+            let Some(Reverse((load, index, class))) = fewest_first.pop() else {
                 break;
             };
-            if candidate.capacity == 0 || !self.passes_tallies(agent) {
-                next += 1;
-                continue;
+            let (Some((candidate, agent)), Some(capacity)) =
+                (candidates.get(index), capacities.get_mut(index))
+            else {
+                break;
+            };
+            // The number of instances only increases, and an agent that is refused stays refused.
+            let mut next = Some(index);
+            if self.group_load(agent) == load {
+                if *capacity > 0 && self.passes_tallies(agent) {
+                    *capacity -= 1;
+                    chosen.push(candidate.agent);
+                    self.count_instance(agent);
+                } else {
+                    next = classes.next(class);
+                }
             }
-            candidate.capacity -= 1;
-            chosen.push(candidate.agent);
-            let agent = *agent;
-            self.count_instance(agent);
+            if let Some(index) = next
+                && let Some((_, agent)) = candidates.get(index)
+            {
+                fewest_first.push(Reverse((self.group_load(agent), index, class)));
+            }
         }
         chosen
     }
@@ -211,36 +220,47 @@ impl<'agents> TaskConstraints<'agents> {
     /// Selects `count` of the placed instances to kill, as indices. They are selected one after the
     /// other: each is the first, in the host's order, of those whose groups have the most instances.
     /// Without `GROUP_BY` none is selected, and the host kills in its own order.
+    ///
+    /// As in [`Self::place`], the work grows with the instances.
     pub fn select_kills(mut self, placed: Vec<Option<&'agents AgentProperties>>, count: u32) -> Vec<u32> {
-        let is_spread = |constraint: &PreparedConstraint| matches!(constraint, PreparedConstraint::Placed(tally) if matches!(tally.limit, Limit::Spread(_)));
+        let is_spread = |constraint: &PreparedConstraint| matches!(constraint, PreparedConstraint::Placed(tally) if tally.is_spread());
         self.constraints.retain(is_spread);
         let mut chosen = Vec::new();
         if self.constraints.is_empty() {
             return chosen;
         }
-        let mut remaining: Vec<(u32, &AgentProperties)> = (0..)
-            .zip(placed)
-            .filter_map(|(index, agent)| Some((index, agent?)))
-            .collect();
+        let agent_at = |index: usize| placed.get(index).copied().flatten();
+        let mut classes = Classes::default();
+        for index in 0..placed.len() {
+            if let Some(agent) = agent_at(index) {
+                classes.add(self.groups_of(agent), index);
+            }
+        }
+        let mut most_first: BinaryHeap<(u64, Reverse<usize>, usize)> = BinaryHeap::new();
+        for (class, index) in classes.firsts() {
+            if let Some(agent) = agent_at(index) {
+                most_first.push((self.group_load(agent), Reverse(index), class));
+            }
+        }
         while chosen.len() < count as usize {
-            // `max_by_key` returns the last of equal elements: in reverse order the first one of the
-            // host's order.
-            let most_loaded = remaining
-                .iter()
-                .enumerate()
-                .rev()
-                .max_by_key(|(_, (_, agent))| self.group_load(agent));
-            let Some((position, (index, agent))) =
-                most_loaded.map(|(position, instance)| (position, *instance))
-            else {
+            let Some((load, Reverse(index), class)) = most_first.pop() else {
                 break;
             };
-            remaining.remove(position);
-            chosen.push(index);
-            for constraint in &mut self.constraints {
-                if let PreparedConstraint::Placed(tally) = constraint {
-                    tally.remove(agent);
+            let Some(agent) = agent_at(index) else { break };
+            let mut next = Some(index);
+            if self.group_load(agent) == load {
+                chosen.push(u32::try_from(index).unwrap_or(u32::MAX));
+                for constraint in &mut self.constraints {
+                    if let PreparedConstraint::Placed(tally) = constraint {
+                        tally.remove(agent);
+                    }
                 }
+                next = classes.next(class);
+            }
+            if let Some(index) = next
+                && let Some(agent) = agent_at(index)
+            {
+                most_first.push((self.group_load(agent), Reverse(index), class));
             }
         }
         chosen
@@ -274,11 +294,15 @@ impl<'agents> TaskConstraints<'agents> {
         self.tallies().all(|tally| tally.passes(agent))
     }
 
+    /// The agent's groups, one for each `GROUP_BY`.
+    fn groups_of(&self, agent: &AgentProperties) -> Vec<Option<usize>> {
+        let spreads = self.tallies().filter(|tally| tally.is_spread());
+        spreads.map(|tally| tally.value(agent)).collect()
+    }
+
     /// The number of instances in the agent's groups, summed over all `GROUP_BY` constraints.
     fn group_load(&self, agent: &AgentProperties) -> u64 {
-        let spreads = self
-            .tallies()
-            .filter(|tally| matches!(tally.limit, Limit::Spread(_)));
+        let spreads = self.tallies().filter(|tally| tally.is_spread());
         spreads
             .map(|tally| u64::from(tally.value(agent).map_or(0, |value| tally.count(value))))
             .sum()
@@ -314,18 +338,27 @@ fn refuse_unless(
 
 /// Returns the agents of the placed instances that are not being ended.
 fn placed_not_ending(task: &Task) -> Vec<u32> {
-    let mut remaining = task.placed.clone();
     let ending = task.extensions.iter().find(|(name, _)| name == ENDING);
     let handles = ending.map_or("", |(_, handles)| handles.as_str());
+    let mut ending: HashMap<u32, u32, FxBuildHasher> = HashMap::default();
     for handle in handles
         .split_whitespace()
-        .filter_map(|handle| handle.parse::<u32>().ok())
+        .filter_map(|handle| handle.parse().ok())
     {
-        if let Some(index) = remaining.iter().position(|placed| *placed == handle) {
-            remaining.remove(index);
-        }
+        *ending.entry(handle).or_default() += 1;
     }
-    remaining
+    let mut is_ending = |handle: &u32| match ending.get_mut(handle) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            true
+        }
+        _ => false,
+    };
+    task.placed
+        .iter()
+        .copied()
+        .filter(|handle| !is_ending(handle))
+        .collect()
 }
 
 impl<'agents> HomeRegion<'agents> {
@@ -370,67 +403,6 @@ impl<'agents> PreparedConstraint<'agents> {
             },
             Self::NoAgentHasField(passes) => *passes,
             Self::Placed(tally) => tally.passes(agent),
-        }
-    }
-}
-
-impl<'agents> Tally<'agents> {
-    fn new(
-        field: Option<FieldSearch<'agents>>,
-        test: PlacedTest,
-        placed: &[&AgentProperties],
-        instances: u32,
-    ) -> Self {
-        let limit = match test {
-            PlacedTest::FewerThan(count) => Limit::FewerThan(count),
-            PlacedTest::SameValue => Limit::SameValue(None),
-            PlacedTest::Spread(groups) => Limit::Spread(Spread::new(groups.unwrap_or(0), instances)),
-        };
-        let mut tally = Self {
-            field,
-            counts: BTreeMap::new(),
-            limit,
-        };
-        for agent in placed {
-            tally.add(agent);
-        }
-        tally
-    }
-
-    fn add(&mut self, agent: &AgentProperties) {
-        let Some(value) = self.value(agent) else {
-            return;
-        };
-        *self.counts.entry(value).or_default() += 1;
-        if let Limit::SameValue(first @ None) = &mut self.limit {
-            *first = Some(value);
-        }
-    }
-
-    fn remove(&mut self, agent: &AgentProperties) {
-        if let Some(value) = self.value(agent)
-            && let Some(count) = self.counts.get_mut(&value)
-        {
-            *count = count.saturating_sub(1);
-        }
-    }
-
-    fn value(&self, agent: &AgentProperties) -> Option<usize> {
-        self.field.as_ref()?.value(agent)
-    }
-
-    fn count(&self, value: usize) -> u32 {
-        self.counts.get(&value).copied().unwrap_or(0)
-    }
-
-    fn passes(&self, agent: &AgentProperties) -> bool {
-        let Some(value) = self.value(agent) else {
-            return false;
-        };
-        match self.limit {
-            Limit::FewerThan(limit) => self.count(value) < limit,
-            Limit::SameValue(first) => first.is_none_or(|first| first == value),
-            Limit::Spread(spread) => spread.allows(self.count(value), self.counts.values().copied()),
         }
     }
 }
