@@ -13,31 +13,37 @@ use crate::store::transition;
 use crate::{Event, KillChoice, TaskRecord};
 
 impl Actor {
-    /// Processes every kill selection. One on which the matcher fails stays queued until a backoff
-    /// has passed, and so does one for which the round has no time left.
+    /// Processes every kill selection. One on which the matcher fails stays queued until its backoff
+    /// has passed; one for which the round has no time left follows in the next turn.
     pub(super) async fn select_kills(&mut self) {
-        if self.kill_choices.is_empty() || !self.matcher.can_select_kills() {
-            return;
-        }
         let started_at = Instant::now();
-        let mut failed = false;
         for _ in 0..self.kill_choices.len() {
             let Some(choice) = self.kill_choices.pop_front() else {
                 break;
             };
-            let kills = self.select(&choice).await;
+            let kills = if self.matcher.can_select_kills(&choice.spec.id) {
+                self.select(&choice).await
+            } else {
+                None
+            };
             if let Some(kills) = kills {
                 self.after_publish.push(Event::KillsSelected { choice, kills });
             } else {
-                failed = true;
                 self.kill_choices.push_back(choice);
             }
             if started_at.elapsed() >= ROUND_TIME_LIMIT {
                 break;
             }
         }
-        self.matcher
-            .kill_selections_finished(failed || !self.kill_choices.is_empty());
+        if self.kill_choices.is_empty() {
+            self.matcher.forget_kill_failures();
+        }
+    }
+
+    /// Whether a kill selection can be requested now.
+    pub(super) fn has_kill_choice(&self) -> bool {
+        let mut choices = self.kill_choices.iter();
+        choices.any(|choice| self.matcher.can_select_kills(&choice.spec.id))
     }
 
     async fn select(&mut self, choice: &KillChoice) -> Option<Vec<TaskId>> {

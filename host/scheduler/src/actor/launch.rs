@@ -48,7 +48,7 @@ impl Actor {
         if self.pool.pass_started_at().is_none() {
             self.queue.begin_pass(now);
         }
-        let batches = self.queue.ready(now);
+        let mut batches = self.queue.ready(now);
         if batches.is_empty() {
             self.end_pass(false);
             return;
@@ -65,6 +65,10 @@ impl Actor {
         }
         self.metrics.matching_rounds.inc();
         self.hide_closed_agents(now);
+        // Run specs for which the matcher fails do not delay the others.
+        self.matcher
+            .retain_failures(|run_spec| self.queue.contains_spec(run_spec));
+        batches.sort_by_key(|batch| self.matcher.is_failing(&batch.spec.id));
         let placed_instances = self.placed_instances(batches.iter().map(|batch| &*batch.spec));
         let (changed, removed) = self.agents.take_changes();
         self.matcher.update(changed, removed);
@@ -74,9 +78,17 @@ impl Actor {
             self.default_roles.clone(),
             now,
         );
-        let mut remaining_batches = batches.iter();
-        for batch in remaining_batches.by_ref() {
+        let mut remaining_batches = batches.iter().peekable();
+        while let Some(&batch) = remaining_batches.peek() {
+            if round.planned() > 0 && self.matcher.would_retry(&batch.spec.id) {
+                // The call may take until its limit. What is planned is launched before.
+                break;
+            }
+            remaining_batches.next();
             self.queue.mark_matched(batch);
+            if !self.queue.may_place(batch) {
+                continue;
+            }
             let planned = round.planned();
             let span = self.queue.round_span(batch);
             let failure = if batch.spec.volumes.is_empty() {
@@ -98,6 +110,7 @@ impl Actor {
                 self.queue.record_used(&batch.spec.id, now);
             }
             if let Some(failure) = failure {
+                self.queue.mark_unplaced(batch);
                 for (reason, count) in &failure.reasons {
                     self.metrics.rejected(*reason, *count);
                 }
@@ -110,13 +123,15 @@ impl Actor {
             }
         }
         let planned = round.into_planned();
-        if !planned.is_empty() {
+        let has_launched = !planned.is_empty();
+        if has_launched {
             self.queue.launched();
             self.offer_demand.launched();
         }
         self.launch(caller, planned, now).await;
         let next = remaining_batches.next();
         self.queue.continue_with(next);
+        self.launched_in_pass |= has_launched;
         let is_within_pass_limit = self
             .pool
             .pass_started_at()
@@ -157,10 +172,11 @@ impl Actor {
 
     /// Ends the pass; the offers that remain are declined afterwards.
     fn end_pass(&mut self, cut: bool) {
-        if self.pool.end_pass() || cut {
+        let has_launched = std::mem::take(&mut self.launched_in_pass);
+        if cut || (self.pool.end_pass() && has_launched) {
             // The remainders of offers used in earlier rounds have not been matched with the tasks
             // of later ones.
-            self.offer_demand.request_revive();
+            self.offer_demand.request_rest();
         }
     }
 
@@ -174,10 +190,11 @@ impl Actor {
         let mut placed_instances: HashMap<String, PlacedInstances> = HashMap::new();
         let specs: HashMap<&str, &RunSpec> = specs.map(|spec| (spec.id.as_str(), spec)).collect();
         let mut groups = BTreeSet::new();
-        for record in self.ledger.records().values() {
-            let Some(spec) = specs.get(record.run_spec.as_str()) else {
-                continue;
-            };
+        let of_specs = specs.iter().flat_map(|(id, spec)| {
+            let records = self.ledger.of_run_spec(id);
+            records.map(move |record| (*spec, record))
+        });
+        for (spec, record) in of_specs {
             let is_placed = transition::is_placed(record)
                 && !self.agents.is_hidden(&record.agent.id)
                 && spec.build.counts_as_placed(record)

@@ -152,6 +152,8 @@ struct Actor {
     next_ready: Option<Timestamp>,
     pool: OfferPool,
     offer_demand: OfferDemand,
+    /// Whether the current pass launched something.
+    launched_in_pass: bool,
     agents: Agents,
     maintenance: MaintenanceWindows,
     /// Inverse offers that are not answered yet.
@@ -235,9 +237,9 @@ impl Actor {
 
     /// The time of the next timer. All work due so far has been done, so it is in the future unless
     /// offers are kept for another round.
-    fn next_wake(&self) -> Instant {
+    fn next_wake(&mut self) -> Instant {
         let now = Instant::now();
-        if self.caller.is_some() && !self.pool.is_empty() {
+        if self.caller.is_some() && (!self.pool.is_empty() || self.has_kill_choice()) {
             return now;
         }
         let ready = self.queue.next_ready(Timestamp::now()).map(|at| {

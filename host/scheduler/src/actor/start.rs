@@ -130,6 +130,7 @@ impl Dependencies {
             next_ready: None,
             pool: OfferPool::default(),
             offer_demand: OfferDemand::new(timeouts.revive),
+            launched_in_pass: false,
             agents: Agents::default(),
             maintenance: MaintenanceWindows::new(self.maintenance, timeouts.inverse_offer * CONFIRMATIONS),
             inverse_offers: Vec::new(),

@@ -18,6 +18,7 @@
 
 pub(crate) mod agents;
 mod disks;
+pub(crate) mod failures;
 pub(crate) mod maintenance;
 pub(crate) mod matcher;
 pub(crate) mod matcher_client;
@@ -78,7 +79,17 @@ pub(crate) struct Requirements {
     reserves: bool,
 }
 
-#[derive(Clone, Debug)]
+/// The requirements of an instance without volumes, to compare them.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RequirementsKey {
+    parts: Vec<Part>,
+    port_requests: ports::PortRequests,
+    roles: Vec<String>,
+    role: Option<String>,
+    avoids_gpus: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Part {
     scalars: [u64; SCALARS.len()],
     /// Number of ports.
@@ -138,6 +149,17 @@ impl Requirements {
             roles: vec![role.to_owned()],
             role: Some(role.to_owned()),
             ..Self::of(spec, &[])
+        }
+    }
+
+    /// Equal for requirements that the same offers fulfil, if there are no volumes.
+    pub(crate) fn key(&self) -> RequirementsKey {
+        RequirementsKey {
+            parts: self.parts.clone(),
+            port_requests: self.port_requests.clone(),
+            roles: self.roles.clone(),
+            role: self.role.clone(),
+            avoids_gpus: self.avoids_gpus,
         }
     }
 

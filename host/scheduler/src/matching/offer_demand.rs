@@ -16,10 +16,12 @@ pub(crate) enum OfferCall {
 /// Decides when to send REVIVE and SUPPRESS.
 ///
 /// After REVIVE the master offers declined resources again, for which it evaluates every agent. For
-/// tasks that did not fit any offer it is sent at most once per interval. New tasks trigger it
-/// immediately, but each REVIVE without a launch doubles the delay before the next one, up to the
-/// interval. So the number of calls depends on the launches, not on the requests. SUPPRESS is sent
-/// after an interval without demand.
+/// tasks that did not fit any offer it is sent at most once per interval, and each such REVIVE
+/// without a launch doubles the delay before the next one: up to [`MAX_CHANGE_DELAY`] intervals if
+/// something has changed since, such as the end of a task, and up to [`MAX_REST_DELAY`] intervals if
+/// not all tasks were matched with all offers. New tasks trigger it immediately, but each REVIVE
+/// without a launch doubles the delay before the next one, up to the interval. So the number of calls
+/// depends on the launches, not on the requests. SUPPRESS is sent after an interval without demand.
 #[derive(Debug)]
 pub(crate) struct OfferDemand {
     interval: Duration,
@@ -27,8 +29,12 @@ pub(crate) struct OfferDemand {
     is_revive_requested: bool,
     /// Whether there are new tasks that were not matched with any offer yet.
     has_new_tasks: bool,
+    /// Whether something has changed, so that a task may fit that did not fit before.
+    has_changes: bool,
     /// REVIVE calls for new tasks since the last launch.
     fruitless_revives: u32,
+    /// REVIVE calls for other reasons since the last launch.
+    fruitless_repetitions: u32,
     last_revive: Option<Instant>,
     idle_since: Option<Instant>,
 }
@@ -37,6 +43,11 @@ pub(crate) struct OfferDemand {
 /// one fewer halves the delay.
 const MAX_FRUITLESS_REVIVES: u32 = 5;
 
+/// The longest delay after changes, in intervals.
+const MAX_CHANGE_DELAY: u32 = 8;
+/// The longest delay without changes, in intervals.
+const MAX_REST_DELAY: u32 = 64;
+
 impl OfferDemand {
     pub(crate) fn new(interval: Duration) -> Self {
         Self {
@@ -44,7 +55,9 @@ impl OfferDemand {
             is_suppressed: false,
             is_revive_requested: false,
             has_new_tasks: false,
+            has_changes: false,
             fruitless_revives: 0,
+            fruitless_repetitions: 0,
             last_revive: None,
             idle_since: None,
         }
@@ -56,14 +69,21 @@ impl OfferDemand {
             self.is_suppressed,
             self.is_revive_requested,
             self.has_new_tasks,
+            self.has_changes,
             self.idle_since,
-        ) = (false, false, false, None);
+        ) = (false, false, false, false, None);
         // The offers of the new subscription are on their way, as after a REVIVE.
-        (self.fruitless_revives, self.last_revive) = (1, Some(now));
+        (self.fruitless_revives, self.fruitless_repetitions) = (1, 0);
+        self.last_revive = Some(now);
     }
 
     /// Requests declined offers again, because a task may fit now that did not fit before.
     pub(crate) fn request_revive(&mut self) {
+        (self.is_revive_requested, self.has_changes) = (true, true);
+    }
+
+    /// Requests declined offers again, because not all tasks were matched with all of them.
+    pub(crate) fn request_rest(&mut self) {
         self.is_revive_requested = true;
     }
 
@@ -74,7 +94,7 @@ impl OfferDemand {
 
     /// Records that offers were used.
     pub(crate) fn launched(&mut self) {
-        self.fruitless_revives = 0;
+        (self.fruitless_revives, self.fruitless_repetitions) = (0, 0);
     }
 
     /// The call to send now, if any. `has_demand`: a task is ready for launch.
@@ -88,14 +108,17 @@ impl OfferDemand {
                         .fruitless_revives
                         .saturating_add(1)
                         .min(MAX_FRUITLESS_REVIVES);
+                } else if !self.is_suppressed {
+                    self.fruitless_repetitions = self.fruitless_repetitions.saturating_add(1);
                 }
-                (self.is_revive_requested, self.is_suppressed, self.has_new_tasks) = (false, false, false);
+                (self.is_revive_requested, self.is_suppressed) = (false, false);
+                (self.has_new_tasks, self.has_changes) = (false, false);
                 self.last_revive = Some(now);
                 return Some(OfferCall::Revive);
             }
             return None;
         }
-        (self.is_revive_requested, self.has_new_tasks) = (false, false);
+        (self.is_revive_requested, self.has_new_tasks, self.has_changes) = (false, false, false);
         let idle_start = *self.idle_since.get_or_insert(now);
         if !self.is_suppressed && now >= idle_start + self.interval {
             self.is_suppressed = true;
@@ -112,7 +135,7 @@ impl OfferDemand {
     /// Records that the call did not reach the master, so that it is sent again.
     pub(crate) fn failed(&mut self, call: OfferCall) {
         match call {
-            OfferCall::Revive => self.is_revive_requested = true,
+            OfferCall::Revive => self.request_revive(),
             OfferCall::Suppress => (self.is_suppressed, self.idle_since) = (false, None),
         }
     }
@@ -134,7 +157,17 @@ impl OfferDemand {
                 self.interval
                     / 2_u32.pow(MAX_FRUITLESS_REVIVES - fruitless_revives.min(MAX_FRUITLESS_REVIVES))
             }
-            _ => self.interval,
+            // One that the SUPPRESS before made necessary is not a repetition.
+            _ if self.is_suppressed => self.interval,
+            _ => {
+                let longest = if self.has_changes {
+                    MAX_CHANGE_DELAY
+                } else {
+                    MAX_REST_DELAY
+                };
+                let repetitions = self.fruitless_repetitions.min(31);
+                self.interval * (1_u32 << repetitions).min(longest)
+            }
         };
         self.last_revive.map(|last| last + delay)
     }
@@ -212,7 +245,7 @@ mod tests {
         offer_demand.launched();
         assert_eq!(offer_demand.next_call(false, after(1000)), None);
         // Revives for pending tasks do not delay those for new tasks.
-        for ms in [2000, 2160, 2320] {
+        for ms in [2000, 2320] {
             offer_demand.request_revive();
             assert_eq!(
                 offer_demand.next_call(true, after(ms)),
@@ -226,6 +259,35 @@ mod tests {
         offer_demand.launched();
         offer_demand.request_revive_now();
         assert_eq!(offer_demand.next_call(true, after(2322)), Some(OfferCall::Revive));
+    }
+
+    #[test]
+    fn revives_for_tasks_that_do_not_fit_become_rare() {
+        let start = Instant::now();
+        let second = |n: u64| start + Duration::from_secs(n);
+        let revived = |request: fn(&mut OfferDemand)| -> Vec<u64> {
+            let mut offer_demand = OfferDemand::new(Duration::from_secs(1));
+            let calls = (0..200).filter(|n| {
+                request(&mut offer_demand);
+                offer_demand.next_call(true, second(*n)).is_some()
+            });
+            calls.collect()
+        };
+        assert_eq!(
+            revived(OfferDemand::request_rest),
+            [0, 2, 6, 14, 30, 62, 126, 190]
+        );
+        let after_changes = revived(OfferDemand::request_revive);
+        assert_eq!(after_changes[..6], [0, 2, 6, 14, 22, 30]);
+        // A launch ends the delay.
+        let mut offer_demand = OfferDemand::new(Duration::from_secs(1));
+        for n in 0..100 {
+            offer_demand.request_rest();
+            offer_demand.next_call(true, second(n));
+        }
+        offer_demand.launched();
+        offer_demand.request_rest();
+        assert_eq!(offer_demand.next_call(true, second(100)), Some(OfferCall::Revive));
     }
 
     #[test]

@@ -238,6 +238,8 @@ impl Offers {
     /// How many instances fit into the offers of an agent. `add_reason` is called with the reasons of
     /// each offer without room.
     fn capacity(&self, agent: &Agent, query: &MatchQuery<'_>, add_reason: &mut impl FnMut(Reason)) -> u32 {
+        #[cfg(test)]
+        comparisons::add();
         let mut capacity = 0_u32;
         for offer_index in agent.offers.clone() {
             let sums = &self.sums[self.sum_starts[offer_index]..self.sum_starts[offer_index + 1]];
@@ -312,4 +314,23 @@ fn index_of(role: &Arc<str>, roles: &mut Vec<Arc<str>>) -> usize {
         roles.push(Arc::clone(role));
         roles.len() - 1
     })
+}
+
+/// The number of comparisons of an agent's resources with requirements, for tests of the work that a
+/// round does.
+#[cfg(test)]
+pub(crate) mod comparisons {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn add() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    pub(crate) fn take() -> usize {
+        COUNT.take()
+    }
 }

@@ -18,14 +18,14 @@ use crate::PortRequest;
 pub(super) type Span = (u16, u16);
 
 /// The ports that one instance requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PortRequests {
     requests: usize,
     /// The requests for fixed ports and ranges, in the order in which they are served.
     bound: Vec<BoundRequest>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BoundRequest {
     /// Index of the request.
     request: usize,

@@ -23,6 +23,9 @@ use transom_common::trace;
 
 use crate::{PendingTask, Reason, Reasons, RunSpec, TaskRequest, UnusedOffer};
 
+/// Maximum tasks of a batch. A run spec with more of them has several batches, so that no call of the
+/// matcher has more, and a round has time for other tasks between them.
+const MAX_BATCH_TASKS: usize = 256;
 /// If a task is starved, one of this many passes with launches is ordered by age.
 const AGING_PASS_INTERVAL: u32 = 4;
 /// Maximum rounds that are traced for one task.
@@ -51,11 +54,13 @@ struct Queued {
 }
 
 /// The queue. Tasks that share a specification and a priority are matched together, at the position
-/// of the first.
+/// of the first, up to [`MAX_BATCH_TASKS`] at once.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     tasks: HashMap<TaskId, Queued>,
     order: BTreeMap<QueuePosition, TaskId>,
+    /// The tasks with an earliest launch, in its order.
+    by_not_before: BTreeSet<(Timestamp, TaskId)>,
     next: u64,
     /// The number of the current pass, counted from 1.
     pass: u64,
@@ -82,6 +87,8 @@ struct SpecStats {
     /// `None` before the first round.
     reasons: Option<Arc<Reasons>>,
     last_used_at: Option<Timestamp>,
+    /// The last pass in which not all tasks of a batch were placed, and its specification.
+    unplaced: Option<(u64, Arc<RunSpec>)>,
 }
 
 /// Instances of one run spec that are matched together.
@@ -97,7 +104,7 @@ pub(crate) struct TaskBatch {
 }
 
 /// Why tasks of a run spec were not placed in a round.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MatchFailure {
     pub(crate) reasons: BTreeMap<Reason, u32>,
     pub(crate) constraints: BTreeMap<u32, u32>,
@@ -110,10 +117,17 @@ impl Queue {
     /// Adds a task, or replaces the request of a pending one.
     pub(crate) fn push(&mut self, request: TaskRequest, now: Timestamp) {
         let id = request.id.clone();
+        if let Some(not_before) = request.not_before {
+            self.by_not_before.insert((not_before, id.clone()));
+        }
         self.specs.entry(request.spec.id.clone()).or_default().tasks += 1;
         let priority = Reverse(request.priority);
         if let Some(queued) = self.tasks.get_mut(&id) {
+            let not_before = request.not_before;
             let replaced = std::mem::replace(&mut queued.request, request);
+            if let Some(replaced) = replaced.not_before.filter(|at| Some(*at) != not_before) {
+                self.by_not_before.remove(&(replaced, id.clone()));
+            }
             queued.last_pass = 0;
             self.order.remove(&queued.position);
             queued.position.priority = priority;
@@ -142,6 +156,9 @@ impl Queue {
     pub(crate) fn remove(&mut self, task: &TaskId) -> Option<TaskRequest> {
         let queued = self.tasks.remove(task)?;
         self.order.remove(&queued.position);
+        if let Some(not_before) = queued.request.not_before {
+            self.by_not_before.remove(&(not_before, task.clone()));
+        }
         self.release_spec(&queued.request.spec.id);
         Some(queued.request)
     }
@@ -250,6 +267,29 @@ impl Queue {
         }
     }
 
+    /// Records that not all tasks of the batch were placed.
+    pub(crate) fn mark_unplaced(&mut self, batch: &TaskBatch) {
+        if let Some(stats) = self.specs.get_mut(&batch.spec.id) {
+            stats.unplaced = Some((self.pass, Arc::clone(&batch.spec)));
+        }
+    }
+
+    /// Whether the batch may be placed in this pass. If not all tasks of an earlier batch of the same
+    /// specification were placed, no more will be: there are only fewer resources. That does not hold
+    /// for volumes, because each task may have its own reservation.
+    pub(crate) fn may_place(&self, batch: &TaskBatch) -> bool {
+        let stats = self.specs.get(&batch.spec.id);
+        let unplaced = stats.and_then(|stats| stats.unplaced.as_ref());
+        let is_same =
+            |(pass, spec): &(u64, Arc<RunSpec>)| *pass == self.pass && Arc::ptr_eq(spec, &batch.spec);
+        !batch.spec.volumes.is_empty() || !unplaced.is_some_and(is_same)
+    }
+
+    /// Whether a task of this run spec is pending.
+    pub(crate) fn contains_spec(&self, run_spec: &str) -> bool {
+        self.specs.contains_key(run_spec)
+    }
+
     /// The ready tasks that were not matched in this pass.
     pub(crate) fn ready(&self, now: Timestamp) -> Vec<TaskBatch> {
         let mut batches: Vec<TaskBatch> = Vec::new();
@@ -264,17 +304,22 @@ impl Queue {
             let spec = &queued.request.spec;
             let aged = self.oldest_first && queued.is_starved(now);
             let class = (!aged).then_some(queued.position.priority);
-            let index = *batch_indices
+            let index = batch_indices
                 .entry((Arc::as_ptr(spec), class))
-                .or_insert_with(|| {
-                    batches.push(TaskBatch {
-                        spec: Arc::clone(spec),
-                        ids: Vec::new(),
-                        position: queued.position,
-                        was_matched: false,
-                    });
-                    batches.len() - 1
+                .or_insert(usize::MAX);
+            if batches
+                .get(*index)
+                .is_none_or(|batch| batch.ids.len() == MAX_BATCH_TASKS)
+            {
+                *index = batches.len();
+                batches.push(TaskBatch {
+                    spec: Arc::clone(spec),
+                    ids: Vec::new(),
+                    position: queued.position,
+                    was_matched: false,
                 });
+            }
+            let index = *index;
             batches[index].ids.push(queued.request.id.clone());
             batches[index].was_matched |= queued.last_pass != 0;
         }
@@ -297,7 +342,8 @@ impl Queue {
     }
 
     pub(crate) fn has_ready(&self, now: Timestamp) -> bool {
-        self.tasks.values().any(|queued| is_ready(&queued.request, now))
+        let first = self.by_not_before.first();
+        self.by_not_before.len() < self.tasks.len() || first.is_some_and(|(at, _)| *at <= now)
     }
 
     /// The allocation roles of the tasks that are ready; `None` if any of them accepts every role.
@@ -312,12 +358,12 @@ impl Queue {
     }
 
     /// The time at which the next backoff ends.
-    pub(crate) fn next_ready(&self, now: Timestamp) -> Option<Timestamp> {
-        self.tasks
-            .values()
-            .filter_map(|queued| queued.request.not_before)
-            .filter(|at| *at > now)
-            .min()
+    pub(crate) fn next_ready(&mut self, now: Timestamp) -> Option<Timestamp> {
+        // Backoffs that have ended are not looked at again.
+        while self.by_not_before.first().is_some_and(|(at, _)| *at <= now) {
+            self.by_not_before.pop_first();
+        }
+        self.by_not_before.first().map(|(at, _)| *at)
     }
 
     /// Records why a run spec's tasks were not placed.

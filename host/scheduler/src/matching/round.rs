@@ -8,7 +8,8 @@
 //! is not enough does the matcher judge all others, and those it allows are the second shortlist.
 //! So for a run spec that stays pending all offers have been evaluated, and its reasons cover all
 //! of them. A matcher that prefers some candidates (for example, to spread instances) chooses among
-//! some hundreds of them.
+//! some hundreds of them. No call has more candidates, or more instances than a batch, so that its
+//! work is bounded even if a matcher compares each of these with each of those.
 //!
 //! Rejections are cached for the round: a run spec with equal constraints is not matched with the
 //! rejected agents at first. The cache only saves calls, because a matcher may also use the run
@@ -29,7 +30,7 @@ use transom_plugin_host::matcher::{Candidate, Constraint, Task, Verdict};
 use crate::matching::maintenance::nanoseconds;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::{MatchFailure, TaskBatch};
-use crate::matching::{Assignment, CandidateScan, Offers, OpenOffer, Requirements};
+use crate::matching::{Assignment, CandidateScan, Offers, OpenOffer, Requirements, RequirementsKey};
 use crate::{Reason, Reasons, RunSpec};
 
 /// Maximum agents in the first call of the matcher, unless more instances are requested.
@@ -48,12 +49,14 @@ pub(crate) struct Round {
     /// Unused offers for the last batch that was not placed.
     unused: Vec<RefusedOffer>,
     rejected_agents: RejectedAgents,
+    without_room: WithoutRoom,
     shortlist_size: usize,
     /// Nanoseconds since 1970.
     now: i64,
 }
 
 /// An offer that was not used for a batch.
+#[derive(Clone)]
 pub(crate) struct RefusedOffer {
     pub(crate) offer: OfferId,
     pub(crate) agent: u32,
@@ -92,6 +95,14 @@ pub(crate) use resident::Residents;
 /// For each list of constraints, which agents were rejected, by the index of the agent in the offers.
 type RejectedAgents = HashMap<Vec<Constraint>, Vec<bool>>;
 
+/// The reasons why no offer has room for one instance with these requirements, and the unused offers.
+/// Run specs with equal requirements share them until the next launch is planned.
+#[derive(Default)]
+struct WithoutRoom {
+    planned: usize,
+    answers: HashMap<RequirementsKey, (MatchFailure, Vec<RefusedOffer>)>,
+}
+
 /// The verdicts on all candidates of a scan.
 struct Evaluation {
     scan: CandidateScan,
@@ -126,6 +137,7 @@ impl Round {
             reserved: BTreeSet::new(),
             unused: Vec::new(),
             rejected_agents: RejectedAgents::new(),
+            without_room: WithoutRoom::default(),
             shortlist_size: SHORTLIST_SIZE,
             now: nanoseconds(now),
         }
@@ -160,9 +172,26 @@ impl Round {
             ids: &batch.ids,
         };
         let planned_before = self.planned.len();
+        if self.without_room.planned != planned_before {
+            self.without_room = WithoutRoom::default();
+            self.without_room.planned = planned_before;
+        }
+        let key = search.requirements.key();
+        if let Some((failure, unused)) = self.without_room.answers.get(&key) {
+            self.unused.clone_from(unused);
+            return Some(failure.clone());
+        }
         let search_result = self.search(&mut search, matcher, rng).await;
-        self.explain(&search, search_result, planned_before, matcher)
-            .await
+        let has_room =
+            !matches!(&search_result, Ok(Some(evaluation)) if evaluation.scan.candidates.is_empty());
+        let failure = self
+            .explain(&search, search_result, planned_before, matcher)
+            .await;
+        if let (false, Some(failure)) = (has_room, &failure) {
+            let answer = (failure.clone(), self.unused.clone());
+            self.without_room.answers.insert(key, answer);
+        }
+        failure
     }
 
     /// The reasons why the remaining instances of a search are not placed. `planned_before` is the number
@@ -219,6 +248,10 @@ impl Round {
         let shortlist = self
             .offers
             .shortlist(&search.requirements, search.count, self.now, limit, refused);
+        if shortlist.candidates.is_empty() && shortlist.is_complete {
+            let scan = self.offers.scan(&search.requirements, search.count, self.now);
+            return Ok(Some(Evaluation::without_candidates(scan)));
+        }
         self.choose(search, &shortlist.candidates, matcher, rng).await?;
         if search.ids.is_empty() || shortlist.is_complete {
             return Ok(None);
@@ -228,7 +261,12 @@ impl Round {
         if fitting_candidates.is_empty() {
             return Ok(Some(evaluation));
         }
-        self.choose(search, &fitting_candidates, matcher, rng).await?;
+        for candidates in fitting_candidates.chunks(limit) {
+            self.choose(search, candidates, matcher, rng).await?;
+            if search.ids.is_empty() {
+                break;
+            }
+        }
         Ok(None)
     }
 
@@ -261,9 +299,9 @@ impl Round {
                 step: LaunchStep::Launch,
             }));
         if let Some(agent) = agent_without_capacity {
-            return Err(matcher.rejected_choice(agent));
+            return Err(matcher.rejected_choice(&search.spec.id, agent));
         }
-        matcher.succeeded();
+        matcher.succeeded(&search.spec.id);
         Ok(())
     }
 
@@ -275,19 +313,15 @@ impl Round {
     ) -> Result<Evaluation, String> {
         let scan = self.offers.scan(&search.requirements, search.count, self.now);
         if scan.candidates.is_empty() {
-            return Ok(Evaluation {
-                scan,
-                verdicts: Vec::new(),
-                refusals: Vec::new(),
-            });
+            return Ok(Evaluation::without_candidates(scan));
         }
         let task = self.matcher_task(search.spec);
-        let verdicts = matcher.evaluate(&task, &as_candidates(&scan.candidates)).await?;
-        matcher.succeeded();
+        let (verdicts, refusals) = matcher.evaluate(&task, &as_candidates(&scan.candidates)).await?;
+        matcher.succeeded(&search.spec.id);
         let evaluation = Evaluation {
             scan,
             verdicts,
-            refusals: matcher.refusals(),
+            refusals,
         };
         // Rejections caused by placed instances do not hold for other run specs.
         if task.placed.is_empty() {
@@ -362,6 +396,14 @@ impl RefusedOffer {
 }
 
 impl Evaluation {
+    fn without_candidates(scan: CandidateScan) -> Self {
+        Self {
+            scan,
+            verdicts: Vec::new(),
+            refusals: Vec::new(),
+        }
+    }
+
     fn candidates_with_verdicts(&self) -> impl Iterator<Item = (&(u32, u32), &Verdict)> {
         self.scan.candidates.iter().zip(&self.verdicts)
     }

@@ -7,7 +7,7 @@
 //! Every write names the version that it replaces. After a write whose result is unknown, the next
 //! write of those keys names no version, because this daemon is the only writer of its prefix.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use transom_cluster::{FrameworkId, TaskId};
@@ -33,6 +33,8 @@ pub(crate) struct Ledger {
     records: Arc<Tasks>,
     /// The tasks of each group.
     groups: BTreeMap<TaskId, BTreeSet<TaskId>>,
+    /// The tasks of each run spec.
+    by_run_spec: HashMap<String, BTreeSet<TaskId>>,
     /// The stored versions. If the last write of a key is unconfirmed, its version in the store may
     /// differ.
     versions: BTreeMap<TaskId, u64>,
@@ -49,6 +51,7 @@ impl Ledger {
             store: TypedStore::new(store, prefix),
             records: Arc::default(),
             groups: BTreeMap::new(),
+            by_run_spec: HashMap::new(),
             versions: BTreeMap::new(),
             unconfirmed: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -77,6 +80,14 @@ impl Ledger {
             let members = self.groups.entry(group.id.clone()).or_default();
             members.insert(record.id.clone());
         }
+        match self.by_run_spec.get_mut(&record.run_spec) {
+            Some(tasks) if tasks.contains(&record.id) => {}
+            Some(tasks) => drop(tasks.insert(record.id.clone())),
+            None => {
+                let tasks = BTreeSet::from([record.id.clone()]);
+                self.by_run_spec.insert(record.run_spec.clone(), tasks);
+            }
+        }
         Arc::make_mut(&mut self.records).insert(record.id.clone(), record);
     }
 
@@ -91,6 +102,12 @@ impl Ledger {
     /// The tasks of a group, if `id` is the id of one.
     pub(crate) fn group(&self, id: &TaskId) -> Option<&BTreeSet<TaskId>> {
         self.groups.get(id)
+    }
+
+    /// The records of a run spec, in the order of their ids.
+    pub(crate) fn of_run_spec(&self, run_spec: &str) -> impl Iterator<Item = &Arc<TaskRecord>> {
+        let tasks = self.by_run_spec.get(run_spec).into_iter().flatten();
+        tasks.filter_map(|task| self.records.get(task))
     }
 
     /// Changes a record in memory; it is stored with the next batch.
@@ -175,7 +192,16 @@ impl Ledger {
         deleted.map_err(|error| Error::of_store("deleting tasks", error))?;
         let records = Arc::make_mut(&mut self.records);
         for id in tasks {
-            let group = records.remove(id).and_then(|record| record.group.clone());
+            let removed = records.remove(id);
+            if let Some(record) = &removed
+                && let Some(tasks) = self.by_run_spec.get_mut(&record.run_spec)
+            {
+                tasks.remove(id);
+                if tasks.is_empty() {
+                    self.by_run_spec.remove(&record.run_spec);
+                }
+            }
+            let group = removed.and_then(|record| record.group.clone());
             if let Some(InGroup { id: group, .. }) = group
                 && let Some(members) = self.groups.get_mut(&group)
             {
@@ -312,8 +338,14 @@ mod tests {
             ledger.commit(Vec::new()).await.unwrap();
         }
         assert_eq!(ledger.records().len(), 2501);
+        let of_run_spec = |ledger: &Ledger| ledger.of_run_spec(&record("new").run_spec).count();
+        assert_eq!(
+            (of_run_spec(&ledger), ledger.of_run_spec("/none").count()),
+            (2501, 0)
+        );
         ledger.remove(&ids).await.unwrap();
         assert_eq!(ledger.records().len(), 1);
+        assert_eq!(of_run_spec(&ledger), 1);
         assert_eq!(*store.0.lock().unwrap(), [1001, 1000, 500, 1000, 1000, 500]);
     }
 }

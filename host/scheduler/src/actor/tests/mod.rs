@@ -4,6 +4,7 @@ mod component;
 mod connection;
 mod demand;
 mod explanations;
+mod faulty_matcher;
 mod groups;
 mod kill_choices;
 mod leader;

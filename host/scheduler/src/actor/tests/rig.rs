@@ -44,6 +44,10 @@ pub(super) struct MatcherScript {
     pub(super) is_missing: AtomicBool,
     /// Duration of each call of the matcher, in milliseconds.
     pub(super) call_duration_ms: AtomicU64,
+    /// Run specs with faults of the matcher.
+    pub(super) faults: Mutex<BTreeMap<String, Fault>>,
+    /// The run specs of the calls, in their order.
+    pub(super) asked: Mutex<Vec<String>>,
     /// Run specs for which the kill selection fails.
     pub(super) fails_kills_of: Mutex<BTreeSet<String>>,
     /// Ids of agents that the matcher rejects.
@@ -51,6 +55,48 @@ pub(super) struct MatcherScript {
     pub(super) changed: Notify,
     /// The task of the last call, and the agents in the agent set at that time.
     pub(super) last_call: Mutex<Option<(Task, BTreeMap<u32, Agent>)>>,
+}
+
+/// What a faulty component does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    Trap,
+    /// The call ends at the limit of a manifest, which the real plugin host enforces.
+    Hang,
+    CpuExhausted,
+    OutOfMemory,
+    /// A result that the plugin host rejects.
+    Malformed,
+    /// A result that only the scheduler can reject: an agent without an offer.
+    UnknownAgent,
+}
+
+impl Fault {
+    async fn result(self) -> Result<Vec<u32>, CallError> {
+        let name = "scripted".to_owned();
+        let limit = Duration::from_millis(300);
+        Err(match self {
+            Self::Trap => CallError::Trapped {
+                name,
+                message: "unreachable".to_owned(),
+            },
+            Self::Hang => {
+                tokio::time::sleep(limit).await;
+                CallError::TimedOut { name, limit }
+            }
+            Self::CpuExhausted => CallError::CpuExhausted { name, limit },
+            Self::OutOfMemory => CallError::OutOfMemory {
+                name,
+                limit: 1,
+                what: "bytes (limits.memory)",
+            },
+            Self::Malformed => CallError::Malformed {
+                name,
+                message: "9 verdicts for 1 candidate".to_owned(),
+            },
+            Self::UnknownAgent => return Ok(vec![u32::MAX]),
+        })
+    }
 }
 
 struct ScriptedMatcher {
@@ -83,6 +129,13 @@ impl ScriptedMatcher {
             .contains(&self.agent_set[&candidate.agent].id)
     }
 
+    /// Records the call, and returns the fault of its run spec.
+    fn fault_of(&self, task: &Task) -> Option<Fault> {
+        self.script.asked.lock().unwrap().push(task.run_spec.clone());
+        let faults = self.script.faults.lock().unwrap();
+        faults.get("*").or_else(|| faults.get(&task.run_spec)).copied()
+    }
+
     fn available(&self) -> Result<(), CallError> {
         if self.script.is_missing.load(Ordering::SeqCst) {
             return Err(CallError::Stopped);
@@ -103,8 +156,11 @@ impl Matcher for ScriptedMatcher {
         }
     }
 
-    async fn evaluate(&mut self, _: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+    async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
         self.available()?;
+        if let Some(fault) = self.fault_of(task) {
+            fault.result().await?;
+        }
         let verdict = |candidate: &Candidate| {
             if self.rejects(*candidate) {
                 Verdict::Refused(1)
@@ -127,6 +183,9 @@ impl Matcher for ScriptedMatcher {
         ))
         .await;
         self.available()?;
+        if let Some(fault) = self.fault_of(task) {
+            return fault.result().await;
+        }
         let fit = candidates.iter().filter(|candidate| !self.rejects(**candidate));
         let capacity =
             fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.capacity as usize));

@@ -223,3 +223,56 @@ fn tasks_of_low_priority_are_not_starved() {
     assert_eq!(late[0], "low", "the oldest task first: {late:?}");
     assert_eq!(late[4], "older", "{late:?}");
 }
+
+#[test]
+fn batches_are_bounded_and_stop_after_one_that_was_not_placed() {
+    let (wide, other) = (Arc::new(spec("/wide")), Arc::new(spec("/other")));
+    let mut queue = Queue::default();
+    for n in 0..600 {
+        queue.push(task_request(&format!("w{n}"), &wide), at(1));
+    }
+    queue.push(task_request("o", &other), at(1));
+    queue.begin_pass(at(1));
+    let batches = queue.ready(at(1));
+    let sizes: Vec<usize> = batches.iter().map(|batch| batch.ids.len()).collect();
+    assert_eq!(sizes, [256, 256, 88, 1]);
+    assert!(batches.iter().all(|batch| queue.may_place(batch)));
+    queue.mark_unplaced(&batches[0]);
+    let may_place: Vec<bool> = batches.iter().map(|batch| queue.may_place(batch)).collect();
+    assert_eq!(may_place, [false, false, false, true]);
+    // Another version of the run spec may fit.
+    queue.push(task_request("w0", &Arc::new(spec("/wide"))), at(1));
+    assert!(queue.may_place(&queue.ready(at(1))[0]));
+    queue.begin_pass(at(2));
+    assert!(queue.ready(at(2)).iter().all(|batch| queue.may_place(batch)));
+}
+
+#[test]
+fn ends_of_backoffs_follow_requests_that_are_replaced_or_removed() {
+    let a = Arc::new(spec("/a"));
+    let later = |id: &str, second: i64| TaskRequest {
+        not_before: Some(at(second)),
+        ..task_request(id, &a)
+    };
+    let mut queue = Queue::default();
+    queue.push(later("1", 10), at(1));
+    queue.push(later("2", 20), at(1));
+    assert_eq!(
+        (queue.has_ready(at(5)), queue.next_ready(at(5))),
+        (false, Some(at(10)))
+    );
+    queue.push(later("1", 30), at(1));
+    assert_eq!(
+        (queue.has_ready(at(15)), queue.next_ready(at(15))),
+        (false, Some(at(20)))
+    );
+    assert!(queue.has_ready(at(20)));
+    assert_eq!(queue.next_ready(at(20)), Some(at(30)));
+    assert!(queue.has_ready(at(20)));
+    queue.remove(&"2".into());
+    assert!(!queue.has_ready(at(20)));
+    queue.push(task_request("1", &a), at(1));
+    assert_eq!((queue.has_ready(at(20)), queue.next_ready(at(20))), (true, None));
+    queue.remove(&"1".into());
+    assert!(!queue.has_ready(at(40)));
+}

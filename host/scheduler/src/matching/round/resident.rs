@@ -143,7 +143,7 @@ impl Round {
                 });
             }
             Ok(chosen) if chosen.is_empty() => return Err(Reason::UnfulfilledConstraint.into()),
-            Ok(_) => matcher.succeeded(),
+            Ok(_) => matcher.succeeded(&spec.id),
         }
         let mut allocation = resources.take(&requirements, rng).ok_or_else(not_found)?;
         self.offers

@@ -14,6 +14,7 @@ use transom_plugin_host::matcher::Agent;
 
 use super::*;
 use crate::matching::matcher::Matcher;
+use crate::matching::offers::comparisons;
 use crate::matching::queue::Queue;
 use crate::testing::{offer, spec, task_request};
 use crate::{PendingExplanation, PortRequest};
@@ -421,4 +422,44 @@ async fn rejections_by_several_matchers_name_them() {
     let expected = "agents rejected by matcher: attributes: 1, ours: 1";
     assert_eq!(failure.message.as_deref(), Some(expected));
     assert_eq!(failure.constraints, BTreeMap::from([(0, 1)]));
+}
+
+/// Comparisons with agents for run specs that fit nowhere.
+async fn comparisons_for(run_specs: u32, with_equal_needs: bool) -> usize {
+    let mut queue = Queue::default();
+    for n in 0..run_specs {
+        let large = RunSpec {
+            cpus: if with_equal_needs { 8.0 } else { 8.0 + f64::from(n) },
+            ..spec(&format!("/{n}"))
+        };
+        queue.push(
+            task_request(&format!("t{n}"), &Arc::new(large)),
+            Timestamp::UNIX_EPOCH,
+        );
+    }
+    let agents = (0..1000).map(|agent| OpenOffer::new(&offer(&format!("o{agent}"), "a", 1.0, &[]), agent));
+    let world = Scenario {
+        open_offers: agents.collect(),
+        batches: batches(&queue),
+        cpus: HashMap::new(),
+    };
+    let (mut matcher, mut rng) = (matcher_client(ClassMatcher::default()), StdRng::seed_from_u64(1));
+    let mut round = world.round(SHORTLIST_SIZE);
+    comparisons::take();
+    for batch in &world.batches {
+        let failure = round.place(batch, &mut matcher, &mut rng).await.unwrap();
+        assert_eq!(
+            failure.reasons,
+            BTreeMap::from([(Reason::InsufficientCpus, 1000)])
+        );
+        assert_eq!(round.take_unused().len(), Reasons::MAX_UNUSED_OFFERS);
+    }
+    comparisons::take()
+}
+
+#[tokio::test]
+async fn run_specs_with_equal_needs_share_one_answer() {
+    assert_eq!(comparisons_for(1, true).await, 2000);
+    assert_eq!(comparisons_for(50, true).await, 2000);
+    assert_eq!(comparisons_for(50, false).await, 50 * 2000);
 }
