@@ -572,7 +572,7 @@ impl SchedulerApi for ScriptedScheduler {
         Arc::new(self.lock().tasks.clone())
     }
 
-    fn pending(&self) -> Vec<PendingTask> {
+    fn pending(&self) -> Arc<Vec<PendingTask>> {
         let reasons = Arc::clone(&self.reasons.lock().unwrap());
         let pending = |request: TaskRequest| PendingTask {
             task: request.id,
@@ -582,7 +582,7 @@ impl SchedulerApi for ScriptedScheduler {
             not_before: request.not_before,
             reasons: Arc::clone(&reasons),
         };
-        self.submitted().into_iter().map(pending).collect()
+        Arc::new(self.submitted().into_iter().map(pending).collect())
     }
 
     fn subscription(&self) -> SubscriptionStatus {

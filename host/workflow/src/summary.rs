@@ -51,7 +51,7 @@ impl SummaryReader {
     /// The present state.
     pub fn read(&self) -> Summary {
         let pending = self.leader.handles().map(|handles| handles.scheduler.pending());
-        let pending = pending.as_deref().unwrap_or_default();
+        let pending = pending.as_deref().map_or(&[][..], Vec::as_slice);
         let mut reasons = BTreeMap::new();
         for reason in pending.iter().flat_map(|task| task.reasons.last.keys()) {
             *reasons.entry(reason.as_str()).or_insert(0) += 1;

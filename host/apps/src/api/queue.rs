@@ -153,7 +153,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     let snapshot = api.snapshot();
     let waiting = api.lead()?.scheduler.pending();
     let mut by_spec: BTreeMap<SpecId, Vec<&PendingTask>> = BTreeMap::new();
-    for one in &waiting {
+    for one in waiting.iter() {
         if let Ok(id) = SpecId::parse(&one.run_spec) {
             by_spec.entry(id).or_default().push(one);
         }

@@ -121,8 +121,8 @@ impl SchedulerApi for Scheduler {
         self.shared.tasks.load_full()
     }
 
-    fn pending(&self) -> Vec<PendingTask> {
-        self.shared.pending.load().as_ref().clone()
+    fn pending(&self) -> Arc<Vec<PendingTask>> {
+        self.shared.pending.load_full()
     }
 
     fn subscription(&self) -> SubscriptionStatus {

@@ -75,7 +75,7 @@ pub trait SchedulerApi: Debug + Send + Sync {
 
     /// The pending tasks in the order in which they are matched, and why they are pending. A
     /// submitted task is listed as soon as the scheduler has taken the request.
-    fn pending(&self) -> Vec<PendingTask>;
+    fn pending(&self) -> Arc<Vec<PendingTask>>;
 
     /// The state of the subscription.
     fn subscription(&self) -> SubscriptionStatus;

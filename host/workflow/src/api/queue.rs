@@ -9,13 +9,14 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use transom_cluster::TaskId;
-use transom_scheduler::PendingTask;
+use transom_scheduler::{PendingTask, Reasons};
 use transom_web::{ApiError, Json};
 
 use super::query::Query;
 use super::{Api, json};
 use crate::core::command::Refusal;
 use crate::feasibility::Feasibility;
+use crate::ids::JobId;
 use crate::job_index::ActiveJob;
 use crate::launch;
 use crate::model::{Spec, megabytes};
@@ -24,21 +25,20 @@ use crate::{pending_reason, python_json};
 const DEFAULT_LIMIT: u64 = 1_000;
 const MAX_LIMIT: u64 = 100_000;
 
-/// A pending job, and its entry in the scheduler.
+/// A pending job, and why it is pending.
 struct Entry {
     job: Arc<ActiveJob>,
-    pending: Option<PendingTask>,
+    /// `None` before the scheduler has matched it.
+    reasons: Option<Arc<Reasons>>,
 }
 
 /// All pending jobs in the order in which they are matched: highest priority first, then oldest
 /// first.
 fn pending(api: &Api) -> Result<Vec<Entry>, Refusal> {
     let scheduler = Arc::clone(&api.lead()?.scheduler);
-    let mut pending_by_task: HashMap<TaskId, PendingTask> = scheduler
-        .pending()
-        .into_iter()
-        .map(|pending| (pending.task.clone(), pending))
-        .collect();
+    let pending = scheduler.pending();
+    let by_task: HashMap<&TaskId, &PendingTask> =
+        pending.iter().map(|pending| (&pending.task, pending)).collect();
     let tasks = scheduler.tasks();
     let mut entries: Vec<Entry> = api
         .0
@@ -48,7 +48,7 @@ fn pending(api: &Api) -> Result<Vec<Entry>, Refusal> {
         .filter(|(task, _)| !tasks.contains_key(task))
         .map(|(task, job)| Entry {
             job,
-            pending: pending_by_task.remove(&task),
+            reasons: by_task.get(&task).map(|pending| Arc::clone(&pending.reasons)),
         })
         .collect();
     let order = |entry: &Entry| (Reverse(entry.job.spec.priority), entry.job.queued_at);
@@ -56,26 +56,51 @@ fn pending(api: &Api) -> Result<Vec<Entry>, Refusal> {
     Ok(entries)
 }
 
+/// The number of pending jobs, and the one with this id if it is pending.
+fn pending_job(api: &Api, id: &str) -> Result<(usize, Option<Entry>), Refusal> {
+    let scheduler = Arc::clone(&api.lead()?.scheduler);
+    let (tasks, active) = (scheduler.tasks(), api.0.index.all_active());
+    let count = active.keys().filter(|task| !tasks.contains_key(*task)).count();
+    let view = JobId::parse(id).ok().and_then(|id| api.0.index.get(&id));
+    let run = view.filter(|view| !tasks.contains_key(&view.task));
+    let entry = run.and_then(|view| {
+        let pending = scheduler.pending();
+        let pending = pending.iter().find(|pending| pending.task == view.task);
+        Some(Entry {
+            job: Arc::clone(active.get(&view.task)?),
+            reasons: pending.map(|pending| Arc::clone(&pending.reasons)),
+        })
+    });
+    Ok((count, entry))
+}
+
 /// `GET /v0/queue?task_id=ID&limit=N`
 pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(DEFAULT_LIMIT);
-    let (now, entries) = (Timestamp::now(), pending(&api)?);
+    let now = Timestamp::now();
+    let (count, entries) = match query.text("task_id") {
+        Some(id) => {
+            let (count, entry) = pending_job(&api, id)?;
+            (count, entry.into_iter().collect())
+        }
+        None => {
+            let entries = pending(&api)?;
+            (entries.len(), entries)
+        }
+    };
     let feasibility = Arc::clone(&api.lead()?.feasibility);
-    let wanted = query.text("task_id");
-    let chosen = entries
+    let entries_json: Vec<Value> = entries
         .iter()
-        .filter(|entry| wanted.is_none_or(|id| entry.job.id.as_str() == id));
-    let entries_json: Vec<Value> = chosen
         .take(limit as usize)
         .map(|entry| entry_json(&api, &feasibility, entry, now))
         .collect();
-    Ok(Json(json!({"count": entries.len(), "queue": entries_json})).into_response())
+    Ok(Json(json!({"count": count, "queue": entries_json})).into_response())
 }
 
 fn entry_json(api: &Api, feasibility: &Feasibility, entry: &Entry, now: Timestamp) -> Value {
     let job = &entry.job;
     let defaults = &api.0.config.defaults;
-    let reasons = entry.pending.as_ref().map(|pending| &*pending.reasons);
+    let reasons = entry.reasons.as_deref();
     let reason = pending_reason::of_job(&job.spec, defaults, reasons, feasibility);
     json!({
         "task_id": job.id,
