@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use transom_testkit::{eventually, wait_for};
 use transom_tests::site::Site;
 
-use super::kubernetes_real::{create, kubectl, programs, start_with, wait_for_ready_nodes};
+use super::real::{create, kubectl, programs, start_with, wait_for_ready_nodes};
 
 /// Starts a pod that any agent may run.
 fn start_pod(config: &Path, name: &str, cpu: &str) {

@@ -56,7 +56,7 @@ fn fails(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
 
 /// The lines of the page's section that begin with `transom apps`, without the program's name.
 fn documented_commands(heading: &str) -> Vec<String> {
-    let page = include_str!("../../docs/apps.md");
+    let page = include_str!("../../../docs/apps.md");
     let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("a section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let lines = section

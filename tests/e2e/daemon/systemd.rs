@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::booted_root::BootedRoot;
 
-use crate::packages::{package, packages, previous_package};
+use crate::daemon::packages::{package, packages, previous_package};
 
 const SERVICE: &str = "transom.service";
 const SOCKETS: [&str; 3] = [
@@ -25,7 +25,7 @@ const SOCKETS: [&str; 3] = [
 const EXPOSURE: &str = "--threshold=16";
 
 /// The page with a table of the findings that remain.
-const SECURITY_PAGE: &str = include_str!("../../docs/operations/security.md");
+const SECURITY_PAGE: &str = include_str!("../../../docs/operations/security.md");
 
 /// The kernel's errors for system calls that the unit forbids.
 const FORBIDDEN: [&str; 3] = [

@@ -16,7 +16,7 @@ use transom_tests::program::Program;
 
 use super::{Lookups, STATE_A, WEB_ADDRESS_A};
 
-const PAGE: &str = include_str!("../../../docs/discovery.md");
+const PAGE: &str = include_str!("../../../../docs/discovery.md");
 /// The addresses of the daemons on the page.
 const DAEMONS: [&str; 2] = ["10.0.0.7", "10.0.0.8"];
 /// The key of the root zone as in Debian's package `dns-root-data`. With it, a name server validates

@@ -10,7 +10,7 @@ use transom_testkit::eventually;
 use transom_tests::dev;
 use transom_tests::readme::{Shell, blocks, repository};
 
-const PAGE: &str = include_str!("../../README.md");
+const PAGE: &str = include_str!("../../../README.md");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_of_the_readme_work_as_written() {

@@ -18,9 +18,9 @@ use transom_tests::set_proxies;
 use transom_tests::site::Site;
 
 const UPLOADS: &str = "uploads = true\n";
-const TEAM_PRIVATE: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.key");
-const TEAM_PUBLIC: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.pub");
-const STRANGER_PRIVATE: &str = include_str!("../../host/plugin-host/tests/data/signing/other.key");
+const TEAM_PRIVATE: &str = include_str!("../../../host/plugin-host/tests/data/signing/p256.key");
+const TEAM_PUBLIC: &str = include_str!("../../../host/plugin-host/tests/data/signing/p256.pub");
+const STRANGER_PRIVATE: &str = include_str!("../../../host/plugin-host/tests/data/signing/other.key");
 
 /// `transom plugin upload ARGUMENTS` in `dir`: the exit code and all output.
 fn upload(site: &Site, dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {

@@ -12,7 +12,7 @@ use transom_tests::process::{Transom, binary};
 use transom_tests::site::{Cluster, copy_components};
 use transom_tests::{http, set_proxies};
 
-const PAGE: &str = include_str!("../../docs/diagnosis.md");
+const PAGE: &str = include_str!("../../../docs/diagnosis.md");
 /// The ports of the page: apps, DNS, discovery, admin.
 const PORTS: [&str; 4] = ["8080", "8053", "8123", "9990"];
 const MASTER: &str = "127.0.0.1:5050";

@@ -18,8 +18,8 @@ use transom_tests::process::{Transom, binary};
 use transom_tests::registry::Registry;
 use transom_tests::site::{addresses, copy_components};
 
-use crate::containers::runtime;
-use crate::kubernetes_real::{kubectl, programs};
+use crate::apps::containers::runtime;
+use crate::kubernetes::real::{kubectl, programs};
 
 /// Number of host ports of each agent.
 const PORTS: u16 = 50;

@@ -16,7 +16,7 @@ use transom_tests::http;
 use transom_tests::process::{Transom, binary, components, user};
 use transom_tests::readme::{Shell, blocks};
 
-use crate::kubernetes_real::programs;
+use crate::kubernetes::real::programs;
 
 /// The ports of the page and its files: master, API, admin.
 const PORTS: [&str; 3] = ["5050", "10000", "9990"];

@@ -5,8 +5,8 @@ use transom_testkit::containers::IMAGE;
 use transom_testkit::eventually;
 use transom_tests::site::Site;
 
-use crate::containers::runtime;
-use crate::workflow_harness::Workflow;
+use crate::apps::containers::runtime;
+use crate::workflow::harness::Workflow;
 
 /// Jobs run in containers, which share the agent's network.
 const SECTION: &str = "[workflow]\nport = 0\napi_username = \"user\"\napi_password = \"password\"\n";

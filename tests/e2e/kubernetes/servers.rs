@@ -15,8 +15,8 @@ use transom_tests::http;
 use transom_tests::kubernetes::{Api, Tasks, task_ids};
 use transom_tests::site::Site;
 
-use super::kubernetes_kvstore::{agent_on, drain};
-use super::kubernetes_real::{create, kubectl, programs};
+use super::kvstore::{agent_on, drain};
+use super::real::{create, kubectl, programs};
 
 const NAME: &str = "written-before";
 const VALUE: &str = "kept";

@@ -7,7 +7,7 @@ use transom_testkit::wait_for;
 use transom_tests::process::Transom;
 use transom_tests::site::copy_components;
 
-use crate::fw_cli::stand_in::{Response, Server};
+use crate::kubernetes::cli::stand_in::{Response, Server};
 
 /// A daemon with these variables and a configuration file without settings of the master.
 fn start(dir: &Path, variables: &[(&str, &str)]) -> Transom {

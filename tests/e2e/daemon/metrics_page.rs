@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use transom_tests::metrics::Family;
 
-use crate::monitoring::{busy_site, families_of};
+use crate::daemon::monitoring::{busy_site, families_of};
 
 /// The sections by prefix of the name; the first matching one is used.
 const SECTIONS: [(&str, &str); 12] = [

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-#[path = "../benches/scale/simulation/mod.rs"]
+#[path = "../../benches/scale/simulation/mod.rs"]
 mod simulation;
 
 use simulation::Sizes;

@@ -9,7 +9,7 @@ use transom_testkit::eventually;
 use transom_tests::process::{binary, user};
 use transom_tests::site::Site;
 
-use crate::kubernetes_real::{self, kubectl};
+use crate::kubernetes::real::{self, kubectl};
 
 const PASSWORD: &str = "s3cret of the 'datastore'";
 
@@ -287,7 +287,7 @@ pub(crate) fn sha256(file: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_servers_continue_with_restored_data_after_all_of_it_was_lost() {
-    let Some(programs) = kubernetes_real::programs("kubernetes_backup") else {
+    let Some(programs) = real::programs("kubernetes_backup") else {
         return;
     };
     let folder = tempfile::tempdir().expect("a directory");
@@ -296,9 +296,9 @@ async fn real_servers_continue_with_restored_data_after_all_of_it_was_lost() {
         "[kubernetes.backup]\ndir = \"{}\"\nmem = 32\ndisk = 1\n",
         backups.display()
     );
-    let site = kubernetes_real::start_with(&programs, folder.path(), 2, &settings).await;
+    let site = real::start_with(&programs, folder.path(), 2, &settings).await;
     let file = folder.path().join("kubeconfig");
-    kubernetes_real::wait_for_ready_nodes(&site, &file, 3).await;
+    real::wait_for_ready_nodes(&site, &file, 3).await;
     let create = |name| kubectl(&file, &["create", "configmap", name, "--from-literal=key=value"]);
     create("kept").expect("created");
     let name = fw(&site, folder.path(), &["backup", "fw", "--wait"]).expect("a backup");
@@ -326,7 +326,7 @@ async fn real_servers_continue_with_restored_data_after_all_of_it_was_lost() {
 
     let restored = fw(&site, folder.path(), &["restore", "fw", &name, "--yes"]).expect("restored");
     assert_eq!(restored, format!("{name} is restored"));
-    kubernetes_real::wait_for_ready_nodes(&site, &file, 3).await;
+    real::wait_for_ready_nodes(&site, &file, 3).await;
     let found = kubectl(&file, &["get", "configmaps", "--output=name"]).expect("configmaps");
     assert!(
         found.contains("configmap/kept") && !found.contains("later"),

@@ -380,17 +380,17 @@ async fn every_route_needs_what_the_table_says_on_leader_and_standby() {
         (
             "apps",
             "apps",
-            described(include_str!("../../docs/apps.openapi.json")),
+            described(include_str!("../../../docs/apps.openapi.json")),
         ),
         (
             "workflow",
             "workflow",
-            described(include_str!("../../host/workflow/openapi.json")),
+            described(include_str!("../../../host/workflow/openapi.json")),
         ),
         (
             "discovery",
             "discovery",
-            described(include_str!("../../host/discovery/openapi.json")),
+            described(include_str!("../../../host/discovery/openapi.json")),
         ),
         ("kubernetes", "kubernetes", described(&kubernetes)),
     ];

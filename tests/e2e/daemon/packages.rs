@@ -15,7 +15,7 @@ use transom_tests::process::{Transom, binary, components, user};
 use transom_tests::site::{Cluster, addresses};
 use transom_tests::{http, installed};
 
-use crate::containers;
+use crate::apps::containers;
 
 /// The timestamp of everything in the packages, so that they do not depend on the checkout.
 const EPOCH: &str = "1764547200";

@@ -82,7 +82,7 @@ fn steps_from_marathon_make_a_configuration_of_its_files_and_variables() {
         fs::write(folder.join(name), content).expect("written");
     }
     walk(
-        include_str!("../../docs/migration/marathon.md"),
+        include_str!("../../../docs/migration/marathon.md"),
         dir.path(),
         Some(("/etc/marathon/conf", "marathon")),
         &[("MARATHON_FRAMEWORK_NAME", "shop")],
@@ -103,7 +103,7 @@ fn steps_from_mesos_dns_make_a_configuration_of_its_file() {
         "dnson": true, "httpport": 8123, "externalon": true, "listener": "10.0.0.7", "IPSources": ["netinfo", "host"]}"#;
     fs::write(dir.path().join("config.json"), file).expect("written");
     walk(
-        include_str!("../../docs/migration/mesos-dns.md"),
+        include_str!("../../../docs/migration/mesos-dns.md"),
         dir.path(),
         None,
         &[],
@@ -125,7 +125,7 @@ fn steps_from_the_airflow_provider_make_a_configuration_of_airflow_cfg() {
                 api_username = user\napi_password = hunter2\n";
     fs::write(dir.path().join("airflow.cfg"), file).expect("written");
     walk(
-        include_str!("../../docs/migration/airflow.md"),
+        include_str!("../../../docs/migration/airflow.md"),
         dir.path(),
         Some(("/etc/airflow/airflow.cfg", "airflow.cfg")),
         &[],
@@ -142,7 +142,7 @@ fn steps_from_the_airflow_provider_make_a_configuration_of_airflow_cfg() {
 #[test]
 fn configuration_of_the_page_about_m3s_is_accepted_with_the_variables_of_m3s() {
     let dir = tempfile::tempdir().expect("a directory");
-    let page = include_str!("../../docs/migration/m3s.md");
+    let page = include_str!("../../../docs/migration/m3s.md");
     let (_, rest) = page.split_once("```toml\n").expect("a configuration");
     let (configuration, _) = rest.split_once("```").expect("its end");
     fs::write(dir.path().join("transom.toml"), configuration).expect("written");

@@ -7,10 +7,10 @@ use serde_json::json;
 use transom_testkit::eventually;
 use transom_tests::site::Site;
 
-use crate::kubernetes_backup::{
+use crate::kubernetes::backup::{
     back_up, fw, restart_during_restore, sha256, wait_for_phase, wait_until_over,
 };
-use crate::kubernetes_kvstore::{Member, agent_on, etcdctl, start, three_voters, wait_for_three_voters};
+use crate::kubernetes::kvstore::{Member, agent_on, etcdctl, start, three_voters, wait_for_three_voters};
 
 const KEY: &str = "/registry/key";
 

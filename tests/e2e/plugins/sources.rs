@@ -12,8 +12,8 @@ use transom_tests::process::binary;
 use transom_tests::registry::Registry;
 use transom_tests::site::Site;
 
-const PRIVATE: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.key");
-const PUBLIC: &str = include_str!("../../host/plugin-host/tests/data/signing/p256.pub");
+const PRIVATE: &str = include_str!("../../../host/plugin-host/tests/data/signing/p256.key");
+const PUBLIC: &str = include_str!("../../../host/plugin-host/tests/data/signing/p256.pub");
 
 /// `transom plugin ARGUMENTS` in `dir`, which contains the operator's `transom.toml`.
 fn plugin(dir: &Path, arguments: &[&str]) -> Output {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use transom_testkit::eventually;
 use transom_tests::process::Transom;
 
-use crate::workflow_harness::Workflow;
+use crate::workflow::harness::Workflow;
 
 /// Fills all agents with three jobs, each of which ends when its flag (`go0` to `go2`) is raised.
 async fn fill_agents(workflow: &Workflow) {

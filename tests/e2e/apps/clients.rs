@@ -177,7 +177,7 @@ async fn go_marathon_distinguishes_conflicts_and_uses_pods() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn marathon_ui_shows_groups_apps_and_the_queue() {
     let site = Site::start().await;
-    let example = include_str!("../../examples/groups/shop.json");
+    let example = include_str!("../../../examples/groups/shop.json");
     let group: Value = serde_json::from_str(example).expect("JSON");
     let (status, body) = send(&site, Method::PUT, "/v2/groups", &group).await;
     assert!(status.is_success(), "{status} {body}");

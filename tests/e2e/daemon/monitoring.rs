@@ -14,7 +14,7 @@ use transom_tests::process::user;
 use transom_tests::prometheus::{Prometheus, program};
 use transom_tests::site::Site;
 
-use crate::metrics_page::documented;
+use crate::daemon::metrics_page::documented;
 
 const RULES: [&str; 2] = ["transom.records.yml", "transom.rules.yml"];
 
