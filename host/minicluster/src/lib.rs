@@ -48,8 +48,9 @@
 //!   `SANDBOX_PATH`. Further disks are directories without a limit; a volume on a `MOUNT` disk is a
 //!   new directory below its root, so that it has no earlier files. Other operations return
 //!   `OPERATION_ERROR`. `GET_OPERATIONS` shows none.
-//! * Processes are not isolated: no limits on CPU or memory, no networks. A process that leaves its
-//!   process group escapes. In a task group with its own network, tasks without an image are still
+//! * Processes are not isolated: no limits on CPU or memory, no networks; tasks in Mesos containers that
+//!   set limits are dropped, as by agents without the isolators. A process that leaves its process group
+//!   escapes. In a task group with its own network, tasks without an image are still
 //!   processes on the host's network.
 //! * Containers support secrets by value only and one network each. They support no secrets as
 //!   volumes, no `rlimit_info` and no capabilities of `linux_info`. The network `mesos-bridge` is
