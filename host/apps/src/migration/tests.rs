@@ -328,6 +328,26 @@ fn apps_with_persistent_volumes_are_refused_once_and_their_tasks_with_them() {
     assert!(refused[0].text.contains("persistent volumes"), "{refused:#?}");
 }
 
+/// After a failover the master lists neither the agents that have not registered yet nor their tasks.
+#[test]
+fn nothing_is_imported_while_agents_have_not_registered_with_a_new_leader() {
+    let id = format!("web_api.instance-{UUID}._app.1");
+    let mut state = all_tasks(&id);
+    state["get_agents"]["recovered_agents"] = json!([{"hostname": "b", "id": {"value": "a-S9"}}]);
+    let (report, _) = translated(&marathon(&id), &state);
+    assert!(!report.is_accepted());
+    let [refused] = &report.findings[..] else {
+        panic!("{report:#?}")
+    };
+    assert_eq!(refused.subject, "the master");
+    assert!(
+        refused
+            .text
+            .contains("agents have not registered with it yet (1)"),
+        "{refused:?}"
+    );
+}
+
 #[test]
 fn differences_are_listed_and_do_not_prevent_the_import() {
     let id = format!("web_api.instance-{UUID}._app.1");

@@ -31,6 +31,17 @@ pub fn translate(
             "It is running: wait until it is done, or cancel it.",
         );
     }
+    let agents = state.get_agents.iter();
+    let awaited = agents.map(|all| all.recovered_agents.len()).sum::<usize>();
+    if awaited > 0 {
+        report.refuse(
+            "the master",
+            format!(
+                "It has been elected, and agents have not registered with it yet ({awaited}), whose tasks it does not \
+                 list. Repeat the import when they have registered or are unreachable."
+            ),
+        );
+    }
     let index = TaskIndex::new(marathon);
     let mut definitions = Definitions::read(marathon, config, &index, &mut report);
     let launched = match &id {
