@@ -76,10 +76,75 @@ fn described(without: &BTreeSet<String>, volumes: &[&str]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::Arc;
+
     use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use transom_cluster::{Client, Config};
+    use transom_scheduler::{AgentLocation, TaskRecord};
 
     use super::*;
+    use crate::instance::Instance;
+    use crate::model::Spec;
     use crate::testing;
+    use crate::time::Moment;
+
+    fn pod() -> Pod {
+        testing::pod(&json!({
+            "id": "/p", "volumes": [{"name": "v"}, {"name": "h", "host": "/x"}],
+            "containers": [{
+                "name": "c", "exec": {"command": {"shell": "x"}}, "resources": {"cpus": 0.1, "mem": 1},
+                "volumeMounts": [{"name": "v", "mountPath": "v"}, {"name": "h", "mountPath": "h"}],
+            }],
+        }))
+    }
+
+    /// The address of an agent with this flag, which answers one request. A real agent without
+    /// `--isolation` has `posix/cpu,posix/mem`.
+    async fn agent(isolation: &str) -> HostPort {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let body = json!({"flags": {"isolation": isolation}}).to_string();
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let length = connection.read(&mut request).await.unwrap();
+            assert!(request[..length].starts_with(b"GET /flags "));
+            connection.write_all(answer.as_bytes()).await.unwrap();
+        });
+        HostPort::new("127.0.0.1", port)
+    }
+
+    #[tokio::test]
+    async fn flags_of_the_agents_of_a_pod_decide() {
+        let spec = Spec::Pod(Arc::new(pod()));
+        let mut view = SpecView::of(spec.clone());
+        for (host, isolation) in [
+            ("h1", "posix/cpu,posix/mem"),
+            ("h2", "posix/cpu,posix/mem,volume/sandbox_path"),
+        ] {
+            let mut instance = Instance::new(spec.id(), spec.version(), Moment::now());
+            let endpoint = agent(isolation).await;
+            instance.set_record(&Arc::new(TaskRecord {
+                agent: Arc::new(AgentLocation {
+                    hostname: host.to_owned(),
+                    endpoint: Some(endpoint),
+                    ..testing::agent()
+                }),
+                ..testing::record(instance.task())
+            }));
+            view.instances.insert(instance.id.clone(), Arc::new(instance));
+        }
+        let agents = Client::new(Config::default()).unwrap().agents();
+        let text = missing(&agents, &view, &pod()).await.unwrap();
+        assert!(text.contains("on the agents h1, so"), "{text}");
+    }
 
     #[test]
     fn agents_without_the_isolator_are_named_with_the_volumes() {
@@ -92,13 +157,7 @@ mod tests {
             assert_eq!(has_isolator(&flags(isolation)), has, "{isolation}");
         }
         assert!(has_isolator(&BTreeMap::new()), "an agent that does not tell");
-        let pod = testing::pod(&json!({
-            "id": "/p", "volumes": [{"name": "v"}, {"name": "h", "host": "/x"}],
-            "containers": [{
-                "name": "c", "exec": {"command": {"shell": "x"}}, "resources": {"cpus": 0.1, "mem": 1},
-                "volumeMounts": [{"name": "v", "mountPath": "v"}, {"name": "h", "mountPath": "h"}],
-            }],
-        }));
+        let pod = pod();
         let volumes = shared_volumes(&pod);
         assert_eq!(volumes, ["v"]);
         assert_eq!(described(&BTreeSet::new(), &volumes), None);

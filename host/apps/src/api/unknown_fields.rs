@@ -86,7 +86,7 @@ pub fn unknown_fields(document: &Value, definition: Definition) -> (Vec<UnknownF
         found: Vec::new(),
         more: 0,
     };
-    let nodes = search.resolve(root);
+    let nodes = resolve(root);
     match document {
         Value::Array(items) if definition == Definition::App => {
             for (index, item) in items.iter().enumerate() {
@@ -107,45 +107,45 @@ struct Search {
 /// The alternatives of a schema.
 type Nodes = Vec<&'static Value>;
 
+/// The alternatives of the schema with this name.
+fn resolve(name: &str) -> Nodes {
+    let mut nodes = Nodes::new();
+    // The schemas of responses have the fields that the service adds.
+    let added = match name {
+        "AppInput" => Some("AppInfo"),
+        "PodInput" => Some("Pod"),
+        _ => None,
+    };
+    for name in [Some(name), added].into_iter().flatten() {
+        if let Some(schema) = SCHEMAS.get(name) {
+            add(schema, &mut nodes);
+        }
+    }
+    nodes
+}
+
+/// Adds a schema, or the alternatives that it has.
+fn add(schema: &'static Value, nodes: &mut Nodes) {
+    if let Some(name) = schema["$ref"].as_str() {
+        nodes.extend(resolve(name.trim_start_matches(REFERENCE)));
+    }
+    for alternatives in ["anyOf", "oneOf", "allOf"] {
+        for alternative in schema[alternatives].as_array().into_iter().flatten() {
+            add(alternative, nodes);
+        }
+    }
+    nodes.push(schema);
+}
+
 impl Search {
-    /// The alternatives of the schema with this name.
-    fn resolve(&self, name: &str) -> Nodes {
-        let mut nodes = Nodes::new();
-        // The schemas of responses have the fields that the service adds.
-        let added = match name {
-            "AppInput" => Some("AppInfo"),
-            "PodInput" => Some("Pod"),
-            _ => None,
-        };
-        for name in [Some(name), added].into_iter().flatten() {
-            if let Some(schema) = SCHEMAS.get(name) {
-                self.add(schema, &mut nodes);
-            }
-        }
-        nodes
-    }
-
-    /// Adds a schema, or the alternatives that it has.
-    fn add(&self, schema: &'static Value, nodes: &mut Nodes) {
-        if let Some(name) = schema["$ref"].as_str() {
-            nodes.extend(self.resolve(name.trim_start_matches(REFERENCE)));
-        }
-        for alternatives in ["anyOf", "oneOf", "allOf"] {
-            for alternative in schema[alternatives].as_array().into_iter().flatten() {
-                self.add(alternative, nodes);
-            }
-        }
-        nodes.push(schema);
-    }
-
-    fn visit(&mut self, value: &Value, nodes: &Nodes, path: &str) {
+    fn visit(&mut self, value: &Value, nodes: &[&'static Value], path: &str) {
         match value {
             Value::Object(members) => self.visit_object(members, nodes, path),
             Value::Array(items) => {
                 let mut below = Nodes::new();
                 for node in nodes {
                     if let Some(items) = node.get("items") {
-                        self.add(items, &mut below);
+                        add(items, &mut below);
                     }
                 }
                 for (index, item) in items.iter().enumerate() {
@@ -156,7 +156,7 @@ impl Search {
         }
     }
 
-    fn visit_object(&mut self, members: &Map<String, Value>, nodes: &Nodes, path: &str) {
+    fn visit_object(&mut self, members: &Map<String, Value>, nodes: &[&'static Value], path: &str) {
         let properties = || nodes.iter().filter_map(|node| node["properties"].as_object());
         // Without properties it is a map whose names the client chooses, or of any other type.
         let values: Vec<&'static Value> = nodes
@@ -169,11 +169,11 @@ impl Search {
         for (name, value) in members {
             let mut below = Nodes::new();
             for schema in properties().filter_map(|properties| properties.get(name)) {
-                self.add(schema, &mut below);
+                add(schema, &mut below);
             }
             if below.is_empty() {
                 for schema in &values {
-                    self.add(schema, &mut below);
+                    add(schema, &mut below);
                 }
             }
             let path = format!("{path}/{}", clip(name, MAX_NAME_BYTES));
@@ -213,7 +213,7 @@ impl Search {
     /// The place of a field with this name elsewhere in the document, the shallowest one.
     fn place_of(&self, name: &str) -> Option<String> {
         let mut seen = BTreeSet::from([self.root]);
-        let mut open: Vec<(String, Nodes)> = vec![(String::new(), self.resolve(self.root))];
+        let mut open: Vec<(String, Nodes)> = vec![(String::new(), resolve(self.root))];
         while !open.is_empty() {
             let mut next = Vec::new();
             for (path, nodes) in open {
@@ -230,7 +230,7 @@ impl Search {
                     let reference = of_items["$ref"].as_str().unwrap_or_default();
                     if !reference.is_empty() && seen.insert(reference) {
                         let mut nodes = Nodes::new();
-                        self.add(of_items, &mut nodes);
+                        add(of_items, &mut nodes);
                         next.push((path, nodes));
                     }
                 }
