@@ -413,3 +413,21 @@ impl World {
         Self::with(config, scheduler, components, dir).await
     }
 }
+
+/// The number of operations whose growth a test observes, such as lookups.
+#[cfg(test)]
+pub(crate) mod operations {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn count() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    pub(crate) fn take() -> usize {
+        COUNT.take()
+    }
+}

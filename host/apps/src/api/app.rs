@@ -128,7 +128,7 @@ pub(super) struct TaskCounts {
 }
 
 /// The embedded parts of an app's document.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of its own, as in the query"

@@ -1,5 +1,7 @@
 //! Documents of groups, with everything that lies below them.
 
+use std::collections::HashMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -60,18 +62,22 @@ impl EmbeddedParts {
     }
 }
 
+/// The position of each group's document in the list of the group that contains it.
+type Positions = HashMap<GroupId, usize>;
+
 /// A group's document.
 pub(super) fn group_info<'a>(snapshot: &'a Snapshot, id: &GroupId, parts: &EmbeddedParts) -> GroupInfo<'a> {
     let mut document = GroupInfo::new(snapshot, id.clone(), parts);
+    let mut positions = Positions::new();
     if parts.groups {
         let below = snapshot.groups.keys();
         for group in below.filter(|group| id.is_above(group.as_str())) {
-            document.at(snapshot, group, parts);
+            document.at(snapshot, group, parts, &mut positions);
         }
     }
     for view in snapshot.specs_below(id) {
         // Absent if the group that contains it is not requested.
-        let Some(group) = document.at(snapshot, &view.spec.id().group(), parts) else {
+        let Some(group) = document.at(snapshot, &view.spec.id().group(), parts, &mut positions) else {
             continue;
         };
         match &view.spec {
@@ -109,7 +115,13 @@ impl<'a> GroupInfo<'a> {
 
     /// The document of this group, or of one below it, which is added if it is missing. `None` if
     /// groups are not requested.
-    fn at(&mut self, snapshot: &'a Snapshot, id: &GroupId, parts: &EmbeddedParts) -> Option<&mut Self> {
+    fn at(
+        &mut self,
+        snapshot: &'a Snapshot,
+        id: &GroupId,
+        parts: &EmbeddedParts,
+        positions: &mut Positions,
+    ) -> Option<&mut Self> {
         let mut chain: Vec<GroupId> = id
             .with_ancestors()
             .take_while(|group| *group != self.id)
@@ -117,14 +129,61 @@ impl<'a> GroupInfo<'a> {
         chain.reverse();
         let mut document = self;
         for group in chain {
+            #[cfg(test)]
+            crate::testing::operations::count();
             let groups = document.groups.as_mut()?;
-            let existing = groups.iter().rposition(|existing| existing.id == group);
-            let index = existing.unwrap_or_else(|| {
-                groups.push(Self::new(snapshot, group, parts));
+            let position = *positions.entry(group).or_insert_with_key(|group| {
+                groups.push(Self::new(snapshot, group.clone(), parts));
                 groups.len() - 1
             });
-            document = groups.get_mut(index)?;
+            document = groups.get_mut(position)?;
         }
         Some(document)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::core::snapshot::SpecView;
+    use crate::testing::{app, operations};
+    use crate::tree::Group;
+
+    /// The lookups of groups for a document with this number of groups, each with one app.
+    fn lookups(count: usize) -> usize {
+        let mut snapshot = Snapshot::default();
+        for number in 0..count {
+            let app = app(&json!({"id": format!("/top/g{number}/a"), "cmd": "sleep 1"}));
+            let (id, group) = (app.id.clone(), app.id.group());
+            for id in group.with_ancestors().filter(|id| !id.is_root()) {
+                let group = Group::new(id.clone(), Moment::now());
+                snapshot.groups.insert(id, Arc::new(group));
+            }
+            snapshot.specs.insert(id, Arc::new(SpecView::of(app.into())));
+        }
+        let parts = EmbeddedParts {
+            groups: true,
+            apps: true,
+            pods: true,
+            embed: Embed::default(),
+        };
+        operations::take();
+        let document = group_info(&snapshot, &GroupId::root(), &parts);
+        let top = &document.groups.unwrap()[0];
+        let groups = top.groups.as_ref().unwrap();
+        assert_eq!(groups.len(), count);
+        assert!(groups.iter().all(|group| group.apps.as_ref().unwrap().len() == 1));
+        operations::take()
+    }
+
+    #[test]
+    fn lookups_of_a_document_grow_with_its_groups() {
+        let (small, large) = (lookups(50), lookups(800));
+        assert!(large <= 17 * small, "{small} and {large} lookups");
     }
 }

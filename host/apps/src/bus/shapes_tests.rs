@@ -1,6 +1,8 @@
 //! Every supported event of the fixtures has at least the fields that clients read.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+use std::sync::Arc;
+
 use transom_common::trace::TraceContext;
 
 use super::*;
@@ -25,13 +27,13 @@ fn deployment(id: &SpecId) -> Deployment {
     Deployment {
         id: "d".to_owned(),
         version: Moment::now(),
-        change: Change {
+        change: Arc::new(Change {
             version: Moment::now(),
             group: id.group(),
             specs: Vec::new(),
             groups: Vec::new(),
-        },
-        steps: vec![step(ActionKind::Start), step(ActionKind::Scale)],
+        }),
+        steps: Arc::new(vec![step(ActionKind::Start), step(ActionKind::Scale)]),
         current: 1,
         deadline: None,
         canary: None,

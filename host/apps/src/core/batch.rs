@@ -120,7 +120,7 @@ impl Core {
                         ..Options::default()
                     };
                     let planned = self.prepare(&batch, edit, options).await;
-                    let steps = planned.map(|prepared| prepared.deployment.steps);
+                    let steps = planned.map(|prepared| prepared.deployment.steps.to_vec());
                     self.replies.push(Box::new(move || drop(reply.send(steps))));
                 }
                 Command::Kill {

@@ -71,7 +71,10 @@ impl Core {
         }
         for id in &self.unstored.deployments {
             match self.deployments.get(id) {
-                Some(running) => changes.put_deployment(&running.deployment)?,
+                Some(running) => {
+                    changes.put_deployment(&running.deployment)?;
+                    changes.put_step(id, running.deployment.current)?;
+                }
                 None => changes.delete_deployment(id),
             }
         }

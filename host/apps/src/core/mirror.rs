@@ -22,7 +22,7 @@ use transom_store::{Entry, Notice, Store, Watch};
 
 use super::history::History;
 use super::known_health::{HealthRecord, last_known};
-use super::persist::SpecRecord;
+use super::persist::{SpecRecord, StepRecord};
 use super::snapshot::{Snapshot, SpecView};
 use crate::deploy::Deployment;
 use crate::ids::{GroupId, InstanceId, SpecId};
@@ -78,7 +78,7 @@ impl Mirror {
     /// Reads all records and publishes a snapshot of them.
     pub(crate) async fn load(&mut self) -> Result<()> {
         let mut state = StandbyState::default();
-        for folder in ["apps/", "groups/", "deployments/", "tasks/", "health/"] {
+        for folder in ["apps/", "groups/", "deployments/", "deployment-steps/", "tasks/", "health/"] {
             let entries = self.scan(folder).await?;
             for entry in &entries {
                 state.put(&entry.key[self.prefix.len()..], entry);
@@ -205,6 +205,12 @@ impl StandbyState {
         } else if let Some(id) = key.strip_prefix("deployments/") {
             decode::<Deployment>(entry).map(|deployment| {
                 self.deployments.insert(id.to_owned(), Arc::new(deployment));
+            })
+        } else if let Some(id) = key.strip_prefix("deployment-steps/") {
+            decode::<StepRecord>(entry).map(|step| {
+                if let Some(deployment) = self.deployments.get_mut(id) {
+                    Arc::make_mut(deployment).continue_at(step.current);
+                }
             })
         } else if let Some(id) = key.strip_prefix("tasks/") {
             decode::<TaskRecord>(entry).map(|record| {

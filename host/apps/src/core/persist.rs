@@ -4,6 +4,7 @@
 //! * `versions<id>/<version>`: a past definition
 //! * `groups<group id>`: a group's own definition
 //! * `deployments/<id>`: a running deployment
+//! * `deployment-steps/<id>`: its current step, if it is not the first
 //! * `health/<instance>`: the last known health of an instance by this daemon's checks, written when a
 //!   check begins to succeed or to fail
 //! * `history/<version>`: one of the last changes, from which groups go back to earlier versions
@@ -34,6 +35,7 @@ use crate::{Error, Result};
 /// The folders under the prefix.
 const SPECS: &str = "apps/";
 const DEPLOYMENTS: &str = "deployments/";
+const STEPS: &str = "deployment-steps/";
 const GROUPS: &str = "groups/";
 const HEALTH: &str = "health/";
 const HISTORY: &str = "history/";
@@ -152,6 +154,13 @@ impl SpecRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct Repository(TypedStore);
 
+/// The current step of a deployment, if it is not its first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StepRecord {
+    deployment: String,
+    pub(super) current: usize,
+}
+
 /// Changes that are committed together.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
@@ -217,6 +226,14 @@ impl Repository {
     pub(super) async fn load(&self) -> Result<Records> {
         let mut deployments: Vec<Deployment> = self.load_all(DEPLOYMENTS, "reading deployments").await?;
         deployments.sort_by_key(|deployment| deployment.version);
+        let steps: Vec<StepRecord> = self.load_all(STEPS, "reading steps of deployments").await?;
+        let steps: BTreeMap<&str, usize> = steps
+            .iter()
+            .map(|step| (step.deployment.as_str(), step.current))
+            .collect();
+        for deployment in &mut deployments {
+            deployment.continue_at(steps.get(deployment.id.as_str()).copied().unwrap_or_default());
+        }
         Ok(Records {
             specs: self.load_all(SPECS, "reading apps and pods").await?,
             groups: self.load_all(GROUPS, "reading groups").await?,
@@ -328,8 +345,20 @@ impl Changes {
             .put(deployment_key(&deployment.id), deployment, Expect::Any)
     }
 
+    /// Stores the current step of a deployment. It has a record of its own, because the record of a
+    /// deployment with many steps is large, and each of them ends once.
+    pub(super) fn put_step(&mut self, id: &str, current: usize) -> typed::Result<()> {
+        self.touched.deployments.insert(id.to_owned());
+        let record = StepRecord {
+            deployment: id.to_owned(),
+            current,
+        };
+        self.changes.put(step_key(id), &record, Expect::Any)
+    }
+
     pub(super) fn delete_deployment(&mut self, id: &str) {
         self.touched.deployments.insert(id.to_owned());
+        self.changes.delete(step_key(id), Expect::Any);
         self.changes.delete(deployment_key(id), Expect::Any);
     }
 
@@ -372,6 +401,7 @@ pub(crate) fn normalized(key: &str, record: &Value) -> Option<serde_json::Result
         "versions" => read::<Spec>(record, |one| version_key(one.id(), one.version())),
         "groups" => read::<Group>(record, |one| group_key(&one.id)),
         "deployments" => read::<Deployment>(record, |one| deployment_key(&one.id)),
+        "deployment-steps" => read::<StepRecord>(record, |one| step_key(&one.deployment)),
         "health" => read::<HealthRecord>(record, |one| health_key(&one.instance)),
         "history" => read::<Change>(record, |one| change_key(one.version)),
         _ => return None,
@@ -397,6 +427,10 @@ fn deployment_key(id: &str) -> String {
 
 fn health_key(instance: &str) -> String {
     format!("{HEALTH}{instance}")
+}
+
+fn step_key(id: &str) -> String {
+    format!("{STEPS}{id}")
 }
 
 fn change_key(version: Moment) -> String {

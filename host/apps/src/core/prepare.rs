@@ -102,6 +102,14 @@ impl Core {
             problems.add("/dependencies", cycle.to_string());
             Refusal::Invalid(Invalid::Rules(problems))
         })?;
+        if edited.lacks_service_ports {
+            let range = &self.service_ports;
+            tracing::warn!(
+                first = *range.start(),
+                last = *range.end(),
+                "service ports are full: some ports of apps stay 0; widen `apps.local_port_min` and `apps.local_port_max`"
+            );
+        }
         // A change that neither starts nor replaces instances is not counted as a deployment.
         let deploys = !steps.is_empty() && cancels.is_empty() && !options.dry_run;
         self.check_limits(batch, &edited, deploys)?;
@@ -111,8 +119,8 @@ impl Core {
                 id: Uuid::new_v4().to_string(),
                 version,
                 current: first_step(&steps),
-                steps,
-                change,
+                steps: Arc::new(steps),
+                change: Arc::new(change),
                 deadline: options.deadline,
                 canary: options.canary,
                 held_since: None,
@@ -177,7 +185,7 @@ impl Core {
         let (specs, groups) = (&deployment.change.specs, &prepared.groups);
         let mut unused = Vec::new();
         if !specs.is_empty() || !groups.is_empty() {
-            let change = Arc::new(deployment.change.clone());
+            let change = Arc::clone(&deployment.change);
             changes.put_change(&change)?;
             for dropped in history.push(change) {
                 changes.delete_change(dropped.version);

@@ -1,6 +1,6 @@
 //! Progress of apps, pods and deployments: the next actions of each, and the end of steps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tracing::Span;
@@ -32,8 +32,9 @@ pub(super) struct DeploymentState {
     pub(super) deployment: Arc<Deployment>,
     /// Actions of the current step that are not done, by app or pod.
     pub(super) unfinished: BTreeMap<SpecId, ActionKind>,
-    /// Apps and pods with an action in a later step.
-    waiting: BTreeSet<SpecId>,
+    /// Apps and pods with an action in a later step, each with its number of such actions and the
+    /// version that the deployment replaces.
+    waiting: BTreeMap<SpecId, (usize, Option<Moment>)>,
     /// Apps and pods whose canaries are complete and healthy, and since when.
     pub(super) healthy_canaries: BTreeMap<SpecId, Moment>,
     /// Open while the current step runs.
@@ -69,19 +70,32 @@ impl Core {
             self.next_snapshot.locks.insert(app.clone(), Arc::clone(&id));
             self.dirty.insert(app.clone());
         }
-        self.enter_step(deployment);
+        let mut waiting = BTreeMap::new();
+        for action in later_actions(&deployment, deployment.current) {
+            waiting.entry(action.id.clone()).or_insert((0, None)).0 += 1;
+        }
+        for changed in &deployment.change.specs {
+            if let Some((_, before)) = waiting.get_mut(&changed.id) {
+                *before = changed.before;
+            }
+        }
+        self.enter_step(deployment, waiting);
     }
 
-    /// Begins the current step of a deployment.
-    fn enter_step(&mut self, deployment: Deployment) {
+    /// Begins the current step of a deployment. `waiting`: see [`DeploymentState::waiting`], with the
+    /// actions of this step.
+    fn enter_step(&mut self, deployment: Deployment, mut waiting: BTreeMap<SpecId, (usize, Option<Moment>)>) {
         let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
         let unfinished: BTreeMap<SpecId, ActionKind> =
             actions.map(|action| (action.id.clone(), action.kind)).collect();
-        let later = deployment.steps.iter().skip(deployment.current + 1);
-        let waiting = later
-            .flat_map(|step| &step.actions)
-            .map(|action| action.id.clone())
-            .collect();
+        for action in deployment.step().into_iter().flat_map(|step| &step.actions) {
+            if let Some((actions, _)) = waiting.get_mut(&action.id) {
+                *actions -= 1;
+                if *actions == 0 {
+                    waiting.remove(&action.id);
+                }
+            }
+        }
         if unfinished.is_empty() {
             self.finished.insert(deployment.id.clone());
         }
@@ -154,21 +168,17 @@ impl Core {
                 canary.map(|_| Held::Canary)
             }
             Some(_) => None,
-            None => running.waiting.contains(id).then_some(Held::Waits),
+            None => running.waiting.contains_key(id).then_some(Held::Waits),
         }
     }
 
-    /// The definition that a deployment replaces; `None` if the app or pod is new or being deleted.
+    /// The definition that a later step of a deployment replaces; `None` if the app or pod is new or
+    /// being deleted.
     fn replaced_definition(&self, id: &SpecId) -> Option<Spec> {
         let running = self.deployments.get(&**self.locks.get(id)?)?;
-        let changed = running
-            .deployment
-            .change
-            .specs
-            .iter()
-            .find(|spec| spec.id == *id)?;
+        let (_, before) = running.waiting.get(id)?;
         let state = self.specs.get(id).filter(|state| !state.record.deleted)?;
-        state.definition(changed.before?).cloned()
+        state.definition((*before)?).cloned()
     }
 
     /// Continues the current action of an app or pod in its deployment. Without one, keeps its
@@ -181,7 +191,7 @@ impl Core {
         // A later step handles it: the definition is already the new one, but until then the earlier
         // one determines the instances.
         let waits = self.held(id) == Some(Held::Waits);
-        let replaced = self.replaced_definition(id).filter(|_| waits);
+        let replaced = if waits { self.replaced_definition(id) } else { None };
         if waits && replaced.is_none() {
             return;
         }
@@ -307,10 +317,7 @@ impl Core {
                 }
             } else {
                 // The step is stored, so that a restarted daemon does not report it again.
-                changes.put_deployment(&Deployment {
-                    current: deployment.current + 1,
-                    ..Deployment::clone(deployment)
-                })?;
+                changes.put_step(&deployment.id, deployment.current + 1)?;
             }
         }
         for app in finished.iter().flat_map(|deployment| removed_specs(deployment)) {
@@ -357,8 +364,17 @@ impl Core {
         };
         self.drafts
             .push(shapes::deployment_step("deployment_info", &next, self.plan_form));
-        self.enter_step(next);
+        let running = self.deployments.remove(&next.id);
+        self.enter_step(next, running.map(|running| running.waiting).unwrap_or_default());
     }
+}
+
+/// The actions of this step and of all later ones.
+fn later_actions(deployment: &Deployment, step: usize) -> impl Iterator<Item = &deploy::plan::Action> {
+    let actions = deployment.steps.iter().skip(step).flat_map(|step| &step.actions);
+    #[cfg(test)]
+    let actions = actions.inspect(|_| crate::testing::operations::count());
+    actions
 }
 
 fn step_span(deployment: &Deployment) -> Span {

@@ -4,6 +4,7 @@
 //! yet. Then one step for each layer of dependencies, dependencies first, scales or restarts apps.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -131,11 +132,12 @@ pub(crate) struct Step {
 pub(crate) struct Deployment {
     pub(crate) id: String,
     pub(crate) version: Moment,
-    pub(crate) steps: Vec<Step>,
+    /// Shared with the same deployment in earlier steps, as is `change`.
+    pub(crate) steps: Arc<Vec<Step>>,
     /// Index of the current step; the number of steps when all are done.
     pub(crate) current: usize,
     /// The change that it carries out, and that a revert undoes. Its apps and pods are locked.
-    pub(crate) change: Change,
+    pub(crate) change: Arc<Change>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<Deadline>,
     /// How its restarts begin, if not with all instances.
@@ -161,6 +163,11 @@ impl Deployment {
     /// The current step.
     pub(crate) fn step(&self) -> Option<&Step> {
         self.steps.get(self.current)
+    }
+
+    /// Continues with a stored step. The record of a deployment may have an earlier one.
+    pub(crate) fn continue_at(&mut self, step: usize) {
+        self.current = self.current.max(step);
     }
 
     /// The apps and pods that it locks.
@@ -246,7 +253,6 @@ mod tests {
     use crate::testing::app;
     use crate::tree::edit::Restart;
     use serde_json::{Value, json};
-    use std::sync::Arc;
 
     fn apps(described: &Value) -> BTreeMap<SpecId, App> {
         let read = |(id, rest): (&String, &Value)| {

@@ -87,6 +87,8 @@ pub(crate) struct Edited {
     pub(crate) specs: Vec<EditedSpec>,
     /// In the order of their ids.
     pub(crate) groups: Vec<EditedGroup>,
+    /// Whether an app got no service port, because all of the range are in use.
+    pub(crate) lacks_service_ports: bool,
 }
 
 /// An edit in progress. Problems are gathered and reported together at the end.
@@ -101,6 +103,9 @@ pub(crate) struct Editor<'a> {
     problems: Problems,
     /// The last service port that was assigned.
     last_port: u16,
+    /// Whether a search found no free service port, and none was released since.
+    service_ports_are_full: bool,
+    lacks_service_ports: bool,
 }
 
 impl<'a> Editor<'a> {
@@ -114,6 +119,8 @@ impl<'a> Editor<'a> {
             paths: BTreeMap::new(),
             problems: Problems::default(),
             last_port: *context.service_ports.end(),
+            service_ports_are_full: false,
+            lacks_service_ports: false,
         }
     }
 
@@ -214,6 +221,7 @@ impl<'a> Editor<'a> {
     /// Deletes an app or pod.
     pub(crate) fn remove(&mut self, id: &SpecId) {
         if let Some(before) = self.tree.remove(id) {
+            self.service_ports_are_full &= before.service_ports().next().is_none();
             let edited = EditedSpec {
                 id: id.clone(),
                 before: self.before.spec(id).cloned().or(Some(before)),
@@ -469,6 +477,7 @@ impl<'a> Editor<'a> {
             groups,
             tree: self.tree,
             specs: self.specs.into_values().collect(),
+            lacks_service_ports: self.lacks_service_ports,
         })
     }
 
@@ -487,6 +496,8 @@ impl<'a> Editor<'a> {
             spec
         };
         let id = spec.id().clone();
+        let has_ports = |spec: &Spec| spec.service_ports().next().is_some();
+        self.service_ports_are_full &= !before.as_ref().is_some_and(has_ports);
         self.tree.insert(spec.clone());
         let edited = EditedSpec {
             id: id.clone(),
@@ -503,16 +514,17 @@ impl<'a> Editor<'a> {
         let app = Arc::make_mut(app);
         let before = before.and_then(Spec::app).map(|app| &**app);
         let (tree, last, range) = (&self.tree, &mut self.last_port, self.context.service_ports);
-        // The search continues after the last assigned port, so that a request with many new apps
-        // does not search all used ports for each of them.
+        let (is_full, lacks) = (&mut self.service_ports_are_full, &mut self.lacks_service_ports);
+        // The search continues after the last assigned port, and it is not repeated when there is no
+        // free one, so that a request with many new apps does not search all used ports for each.
         let free = || {
             let (from, to) = (*range.start(), *range.end());
             let after = (*last).saturating_add(1)..=to;
-            let free_port = after
-                .chain(from..=to)
-                .find(|port| !tree.has_service_port(*port))?;
-            *last = free_port;
-            Some(free_port)
+            let mut ports = after.chain(from..=to).filter(|_| !*is_full);
+            let free_port = ports.find(|port| !tree.has_service_port(*port));
+            (*is_full, *lacks) = (free_port.is_none(), *lacks || free_port.is_none());
+            *last = free_port?;
+            free_port
         };
         ports::assign(app, before, range, free);
     }

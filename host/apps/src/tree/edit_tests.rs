@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{read, read_group};
+use crate::testing::operations;
 
 /// A context whose version is new in each edit.
 fn context() -> EditContext<'static> {
@@ -271,18 +272,36 @@ fn more_instances_than_the_maximum_are_rejected() {
 
 #[test]
 fn many_apps_get_different_service_ports_until_the_range_is_exhausted() {
-    let count = (10_000..=20_000u16).len() + 5;
+    let range = (10_000..=20_000u16).len();
+    let count = range + 1000;
     let apps: Vec<Value> = (0..count).map(|index| sleeper(&format!("a{index}"))).collect();
+    operations::take();
     let edited = put_group(&Tree::default(), &json!({"id": "/g", "apps": apps})).unwrap();
+    // One search of the whole range shows that it is full.
+    let lookups = operations::take();
+    assert!(lookups <= 2 * range + count, "{lookups} lookups for {count} apps");
+    assert!(edited.lacks_service_ports);
     let mut ports: Vec<u16> = edited
         .specs
         .iter()
         .flat_map(|app| app.after.as_ref().unwrap().service_ports().collect::<Vec<_>>())
         .collect();
     ports.sort_unstable();
-    assert_eq!(ports.iter().filter(|port| **port == 0).count(), 5);
+    assert_eq!(ports.iter().filter(|port| **port == 0).count(), 1000);
     ports.dedup();
-    assert_eq!(ports.len(), (10_000..=20_000u16).len() + 1);
+    assert_eq!(ports.len(), range + 1);
+    // A port that the same edit releases is assigned again.
+    let mut editor = Editor::new(&edited.tree, context());
+    let new = |id: &str| (SpecId::parse(id).unwrap(), read(&sleeper(id)).unwrap());
+    for (id, is_assigned) in [("/x", false), ("/y", true), ("/z", false)] {
+        if is_assigned {
+            editor.remove(&SpecId::parse("/g/a0").unwrap());
+        }
+        let (id, update) = new(id);
+        editor.put(id.clone(), update, false, false, "");
+        let port = editor.tree().spec(&id).unwrap().service_ports().next();
+        assert_eq!(port != Some(0), is_assigned, "{id}");
+    }
 }
 
 #[test]

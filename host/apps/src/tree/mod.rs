@@ -199,6 +199,8 @@ impl Tree {
 
     /// Whether an app has this service port.
     pub(crate) fn has_service_port(&self, port: u16) -> bool {
+        #[cfg(test)]
+        crate::testing::operations::count();
         self.service_ports.contains_key(&port)
     }
 

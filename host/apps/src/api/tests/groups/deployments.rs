@@ -6,7 +6,7 @@ use transom_testkit::wait_for;
 
 use super::super::sleeper;
 use super::shop;
-use crate::testing::World;
+use crate::testing::{World, operations};
 
 #[tokio::test]
 async fn deployment_locks_all_of_its_apps_and_a_forced_change_cancels_it() {
@@ -163,5 +163,57 @@ async fn deployment_is_reverted_or_stopped_at_its_deadline() {
         let refused = world.send("PUT", &url, json!({"cpus": 2})).await;
         assert_eq!(refused.status, 400, "{refused:?}");
     }
+    world.stop().await;
+}
+
+/// A group of apps of which each depends on the one before.
+fn chain(length: usize) -> serde_json::Value {
+    let app = |number: usize| {
+        let mut app = sleeper(&format!("a{number}"));
+        if number > 0 {
+            app["dependencies"] = json!([format!("a{}", number - 1)]);
+        }
+        app
+    };
+    let apps: Vec<serde_json::Value> = (0..length).map(app).collect();
+    json!({"id": "/chain", "apps": apps})
+}
+
+#[tokio::test]
+async fn work_of_a_chain_grows_with_its_apps() {
+    let mut visited = Vec::new();
+    for length in [10, 80] {
+        let world = World::start().await;
+        operations::take();
+        let started = world.send("PUT", "/v2/groups", chain(length)).await;
+        assert_eq!(started.status, 200, "{started:?}");
+        world.settled(&format!("/chain/a{}", length - 1), 1).await;
+        world.quiet().await;
+        visited.push(operations::take());
+        world.stop().await;
+    }
+    assert!(
+        visited[1] <= 9 * visited[0],
+        "{visited:?} actions and ports visited"
+    );
+}
+
+/// The step is stored apart from the deployment.
+#[tokio::test]
+async fn deployment_continues_at_its_step_after_a_restart() {
+    let world = World::start().await;
+    world.scheduler.set_immediate_launches(false);
+    world.send("PUT", "/v2/groups", chain(3)).await;
+    let step = async |world: &World| world.get("/v2/deployments").await[0]["currentStep"].clone();
+    world.scheduler.launch_all();
+    wait_for("the step of a1", async || step(&world).await == 3).await;
+    let world = world.restart().await;
+    assert_eq!(step(&world).await, json!(3));
+    world.scheduler.set_immediate_launches(true);
+    world.scheduler.launch_all();
+    world.settled("/chain/a2", 1).await;
+    world.quiet().await;
+    let world = world.restart().await;
+    assert_eq!(world.get("/v2/deployments").await, json!([]));
     world.stop().await;
 }
