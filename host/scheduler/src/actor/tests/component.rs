@@ -231,3 +231,66 @@ async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
     token.cancel();
     plugins.stopped().await;
 }
+
+/// An app by host name on twice as many agents as instances, and one by rack. Each call of the
+/// component stays within its limits, and the instances are spread.
+#[tokio::test]
+async fn thousands_of_instances_are_spread_over_thousands_of_agents() {
+    let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    install(dir.path());
+    let plugins = transom_plugin_host::Config::new(dir.path())
+        .start(&mut Registry::default(), token.clone())
+        .await
+        .unwrap();
+    let mut agents = Agents::default();
+    let mut open_offers = Vec::new();
+    for n in 0..4000 {
+        let mut offer = offer(&format!("o{n}"), &format!("a{n}"), 8.0, &[]);
+        offer.hostname = format!("h{n}");
+        offer.attributes = vec![v1::Attribute::text("rack", format!("r{}", n % 40))];
+        let agent = agents.handle_of_offer(&offer, Instant::now()).unwrap();
+        open_offers.push(OpenOffer::new(&offer, agent));
+    }
+    let no_backoff = Backoff {
+        base: Duration::ZERO,
+        max: Duration::ZERO,
+    };
+    let agent_set = Box::new(plugins.agent_set(None));
+    let mut matcher = MatcherClient::new(agent_set, no_backoff, Counter::default());
+    let (changed, removed) = agents.take_changes();
+    matcher.update(changed, removed);
+    for (field, instances, most_in_one_place) in [("@hostname", 2000, 1), ("rack", 3000, 75)] {
+        let spread = Constraint::Field {
+            field: field.to_owned(),
+            operator: "GROUP_BY".to_owned(),
+            operand: None,
+        };
+        let spec = Arc::new(RunSpec {
+            constraints: vec![spread],
+            instances,
+            ..spec("/app")
+        });
+        let (mut queue, now) = (Queue::default(), Timestamp::UNIX_EPOCH);
+        for n in 0..instances {
+            queue.push(task_request(&format!("t{n}"), &spec), now);
+        }
+        let mut round = Round::new(open_offers.clone(), HashMap::new(), vec!["*".to_owned()], now);
+        for batch in queue.ready(now) {
+            let failure = round
+                .place(&batch, &mut matcher, &mut StdRng::seed_from_u64(1))
+                .await;
+            assert_eq!(failure, None, "{field}");
+        }
+        let mut by_place: HashMap<u32, u32> = HashMap::new();
+        for planned in round.into_planned() {
+            let agent = planned.assigned.agent;
+            *by_place
+                .entry(if field == "rack" { agent % 40 } else { agent })
+                .or_default() += 1;
+        }
+        assert_eq!(by_place.values().sum::<u32>(), instances, "{field}");
+        assert_eq!(by_place.values().max(), Some(&most_in_one_place), "{field}");
+    }
+    token.cancel();
+    plugins.stopped().await;
+}

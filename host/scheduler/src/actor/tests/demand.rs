@@ -344,3 +344,34 @@ async fn burst_of_events_is_taken_in_parts_without_loss() {
     actor.take_subscription_events(left);
     assert_eq!(actor.pool.offers().len(), EVENT_QUEUE_CAPACITY + 1);
 }
+
+/// Each snapshot copies all pending tasks, so a long queue is not copied for each change.
+#[tokio::test]
+async fn snapshots_of_a_long_queue_have_an_interval() {
+    let rig = registered_rig().await;
+    for (tasks, is_immediate) in [(100, true), (3000, false)] {
+        let (mut actor, _link, scheduler, _events) =
+            rig.dependencies().assemble(Metrics::default()).await.unwrap();
+        let spec = Arc::new(spec("/app"));
+        for n in 0..tasks {
+            actor
+                .queue
+                .push(task_request(&format!("t{n}"), &spec), Timestamp::now());
+        }
+        let mut snapshot = || {
+            actor.pending_changed = true;
+            actor.publish();
+            scheduler.pending()
+        };
+        let first = snapshot();
+        assert_eq!(first.len(), tasks);
+        let second = snapshot();
+        assert_eq!(!Arc::ptr_eq(&first, &second), is_immediate, "{tasks} tasks");
+        // The change is published as soon as the interval has passed.
+        if !is_immediate {
+            tokio::time::sleep_until(actor.next_pending_snapshot).await;
+            actor.publish();
+            assert!(!Arc::ptr_eq(&first, &scheduler.pending()) && !actor.pending_changed);
+        }
+    }
+}

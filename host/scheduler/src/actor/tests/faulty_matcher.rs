@@ -142,10 +142,10 @@ async fn many_tasks_that_fit_nowhere_are_matched_once() {
     let rig = registered(Rig::new().await).await;
     rig.script.rejected_agents.lock().unwrap().insert("a0".to_owned());
     let wide = Arc::new(RunSpec {
-        instances: 2000,
+        instances: 1500,
         ..spec("/wide")
     });
-    let tasks = (0..2000).map(|n| task_request(&format!("t{n}"), &wide));
+    let tasks = (0..1500).map(|n| task_request(&format!("t{n}"), &wide));
     rig.scheduler.submit(tasks.collect());
     rig.master.offer(&offers("first", 1));
     rig.master.call("DECLINE", 1).await;
@@ -155,6 +155,6 @@ async fn many_tasks_that_fit_nowhere_are_matched_once() {
         "one choice and its reasons"
     );
     let pending = rig.scheduler.pending();
-    assert_eq!(pending.len(), 2000);
-    assert_eq!(pending[1999].reasons.rounds, 1);
+    assert_eq!(pending.len(), 1500);
+    assert_eq!(pending[1499].reasons.rounds, 1);
 }
