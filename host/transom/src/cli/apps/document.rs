@@ -66,7 +66,7 @@ pub(super) fn read(file: &str) -> anyhow::Result<Document> {
 /// the place of the document.
 pub(super) fn warn_of_unknown(source: &str, kind: Kind, document: &Value) {
     for line in unknown(kind, document) {
-        print_note(&format!("warning: {source}: {line}"));
+        print_note(format!("warning: {source}: {line}"));
     }
 }
 
