@@ -78,7 +78,14 @@ impl Mirror {
     /// Reads all records and publishes a snapshot of them.
     pub(crate) async fn load(&mut self) -> Result<()> {
         let mut state = StandbyState::default();
-        for folder in ["apps/", "groups/", "deployments/", "deployment-steps/", "tasks/", "health/"] {
+        for folder in [
+            "apps/",
+            "groups/",
+            "deployments/",
+            "deployment-steps/",
+            "tasks/",
+            "health/",
+        ] {
             let entries = self.scan(folder).await?;
             for entry in &entries {
                 state.put(&entry.key[self.prefix.len()..], entry);

@@ -110,13 +110,7 @@ impl Actor {
                 self.queue.record_used(&batch.spec.id, now);
             }
             if let Some(failure) = failure {
-                self.queue.mark_unplaced(batch);
-                for (reason, count) in &failure.reasons {
-                    self.metrics.rejected(*reason, *count);
-                }
-                self.queue.record_failure(&batch.spec.id, failure);
-                let unused = self.unused_offers(round.take_unused(), now);
-                self.queue.record_unused_offers(&batch.spec.id, unused, now);
+                self.record_unplaced(batch, failure, round.take_unused(), now);
             }
             if started_at.elapsed() >= ROUND_TIME_LIMIT {
                 break;
@@ -145,6 +139,23 @@ impl Actor {
             .round_seconds
             .0
             .observe(started_at.elapsed().as_secs_f64());
+    }
+
+    /// Records why not all tasks of a batch were placed.
+    fn record_unplaced(
+        &mut self,
+        batch: &TaskBatch,
+        failure: MatchFailure,
+        unused: Vec<RefusedOffer>,
+        now: Timestamp,
+    ) {
+        self.queue.mark_unplaced(batch);
+        for (reason, count) in &failure.reasons {
+            self.metrics.rejected(*reason, *count);
+        }
+        self.queue.record_failure(&batch.spec.id, failure);
+        let unused = self.unused_offers(unused, now);
+        self.queue.record_unused_offers(&batch.spec.id, unused, now);
     }
 
     /// Removes agents in maintenance from the matcher's agent set.
