@@ -26,7 +26,7 @@ pub(crate) struct HealthState {
 }
 
 /// What is stored of a [`HealthState`]: whether the last result was a success, and since when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredHealth {
     pub(crate) alive: bool,
     /// The time of the result that changed it.

@@ -447,7 +447,9 @@ impl ClusterFollower {
             return false;
         };
         let now = Instant::now();
-        let seen = self.empty_document.filter(|(before, _)| *before == elected);
+        let seen = self
+            .empty_document
+            .filter(|(before, _)| before.total_cmp(&elected).is_eq());
         let (_, since) = *self.empty_document.insert(seen.unwrap_or((elected, now)));
         now < since + self.stream_timeouts.not_found
     }

@@ -90,8 +90,8 @@ pub fn start(
     };
     let service_port = ServicePort::start(port, router, rules, resources.token);
     if let Some(scripts) = scripts {
-        let routes = transom_web::with_fallbacks(script_routers);
-        service_port.serve_beside(scripts, routes, AccessRules::DEFAULT);
+        let router = transom_web::with_fallbacks(script_routers);
+        service_port.serve_beside(scripts, router, AccessRules::DEFAULT);
     }
     let services = started.into_iter().map(|(name, leader, runner)| {
         let config = &runner.dependencies.config;

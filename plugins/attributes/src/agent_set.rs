@@ -17,15 +17,16 @@ impl AgentSet for Agents {
     }
 
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
-        let known = candidates
+        let known: Vec<_> = candidates
             .iter()
             .zip(self.get_all(candidates))
-            .filter_map(|(candidate, agent)| Some((*candidate, agent?)));
-        TaskConstraints::new(self, task, self.patterns()).place(known.collect(), count)
+            .filter_map(|(candidate, agent)| Some((*candidate, agent?)))
+            .collect();
+        TaskConstraints::new(self, task, self.patterns()).place(&known, count)
     }
 
     fn select_kills(&mut self, task: &Task, count: u32) -> Vec<u32> {
-        let placed = task.placed.iter().map(|handle| self.get(*handle)).collect();
-        TaskConstraints::new(self, task, self.patterns()).select_kills(placed, count)
+        let placed: Vec<_> = task.placed.iter().map(|handle| self.get(*handle)).collect();
+        TaskConstraints::new(self, task, self.patterns()).select_kills(&placed, count)
     }
 }

@@ -170,7 +170,7 @@ impl<'agents> TaskConstraints<'agents> {
     ///
     /// The work grows with the candidates and the instances, not with their product: candidates in the
     /// same groups are in one class, and a heap has the class with the fewest instances first.
-    pub fn place(mut self, candidates: Vec<(Candidate, &'agents AgentProperties)>, count: u32) -> Vec<u32> {
+    pub fn place(mut self, candidates: &[(Candidate, &'agents AgentProperties)], count: u32) -> Vec<u32> {
         let mut classes = Classes::default();
         for (index, (candidate, agent)) in candidates.iter().enumerate() {
             if candidate.capacity > 0 && self.passes(agent) {
@@ -222,7 +222,7 @@ impl<'agents> TaskConstraints<'agents> {
     /// Without `GROUP_BY` none is selected, and the host kills in its own order.
     ///
     /// As in [`Self::place`], the work grows with the instances.
-    pub fn select_kills(mut self, placed: Vec<Option<&'agents AgentProperties>>, count: u32) -> Vec<u32> {
+    pub fn select_kills(mut self, placed: &[Option<&'agents AgentProperties>], count: u32) -> Vec<u32> {
         let is_spread = |constraint: &PreparedConstraint| matches!(constraint, PreparedConstraint::Placed(tally) if tally.is_spread());
         self.constraints.retain(is_spread);
         let mut chosen = Vec::new();

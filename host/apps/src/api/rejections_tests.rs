@@ -124,6 +124,9 @@ fn fixed_port_that_no_offer_has_is_named_with_the_offered_ports_and_its_user() {
     );
 }
 
+/// A constraint, the unused offers, and the texts.
+type Row<'a> = (Value, Vec<Arc<UnusedOffer>>, &'a [&'a str]);
+
 #[test]
 fn impossible_constraint_is_named_with_the_values_of_the_offered_agents() {
     use Reason::{InsufficientCpus as Cpus, UnfulfilledConstraint as Rule};
@@ -135,7 +138,7 @@ fn impossible_constraint_is_named_with_the_values_of_the_offered_agents() {
     let bare = unused("h3", ports, None, Rule);
     let full = unused("h4", ports, Some("r4"), Cpus);
     // Columns: the constraint, the offers, the text.
-    let table: &[(Value, Vec<Arc<UnusedOffer>>, &[&str])] = &[
+    let table: &[Row<'_>] = &[
         (
             json!(["hostname", "CLUSTER", "x"]),
             vec![rack1.clone(), rack2.clone()],

@@ -49,7 +49,7 @@ pub(super) fn last_known(
     stored: Option<&HealthRecord>,
 ) -> Vec<HealthState> {
     let stored = stored.filter(|record| record.is_of(instance, checks));
-    let by_daemon = |index: usize| stored?.checks.get(index)?.clone().map(HealthState::of_stored);
+    let by_daemon = |index: usize| (*stored?.checks.get(index)?).map(HealthState::of_stored);
     let states = checks.iter().enumerate().map(|(index, check)| {
         let known = if check.protocol.is_made_by_daemon() {
             by_daemon(index)

@@ -26,17 +26,25 @@ pub(crate) enum OfferCall {
 pub(crate) struct OfferDemand {
     interval: Duration,
     is_suppressed: bool,
-    is_revive_requested: bool,
-    /// Whether there are new tasks that were not matched with any offer yet.
-    has_new_tasks: bool,
-    /// Whether something has changed, so that a task may fit that did not fit before.
-    has_changes: bool,
+    /// The most urgent reason for a REVIVE.
+    revive: Option<ReviveReason>,
     /// REVIVE calls for new tasks since the last launch.
     fruitless_revives: u32,
     /// REVIVE calls for other reasons since the last launch.
     fruitless_repetitions: u32,
     last_revive: Option<Instant>,
     idle_since: Option<Instant>,
+}
+
+/// Why declined offers are requested again, the most urgent reason last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ReviveReason {
+    /// Not all tasks were matched with all offers.
+    Rest,
+    /// Something has changed, so that a task may fit that did not fit before.
+    Change,
+    /// There are new tasks that were not matched with any offer yet.
+    NewTasks,
 }
 
 /// After this many REVIVE calls without a launch, the next one waits for the whole interval. Each
@@ -53,9 +61,7 @@ impl OfferDemand {
         Self {
             interval,
             is_suppressed: false,
-            is_revive_requested: false,
-            has_new_tasks: false,
-            has_changes: false,
+            revive: None,
             fruitless_revives: 0,
             fruitless_repetitions: 0,
             last_revive: None,
@@ -65,13 +71,7 @@ impl OfferDemand {
 
     /// Handles a new subscription, for which the master sends all offers without a REVIVE.
     pub(crate) fn subscribed(&mut self, now: Instant) {
-        (
-            self.is_suppressed,
-            self.is_revive_requested,
-            self.has_new_tasks,
-            self.has_changes,
-            self.idle_since,
-        ) = (false, false, false, false, None);
+        (self.is_suppressed, self.revive, self.idle_since) = (false, None, None);
         // The offers of the new subscription are on their way, as after a REVIVE.
         (self.fruitless_revives, self.fruitless_repetitions) = (1, 0);
         self.last_revive = Some(now);
@@ -79,17 +79,17 @@ impl OfferDemand {
 
     /// Requests declined offers again, because a task may fit now that did not fit before.
     pub(crate) fn request_revive(&mut self) {
-        (self.is_revive_requested, self.has_changes) = (true, true);
+        self.revive = self.revive.max(Some(ReviveReason::Change));
     }
 
     /// Requests declined offers again, because not all tasks were matched with all of them.
     pub(crate) fn request_rest(&mut self) {
-        self.is_revive_requested = true;
+        self.revive = self.revive.max(Some(ReviveReason::Rest));
     }
 
     /// Requests declined offers again for new tasks.
     pub(crate) fn request_revive_now(&mut self) {
-        (self.is_revive_requested, self.has_new_tasks) = (true, true);
+        self.revive = Some(ReviveReason::NewTasks);
     }
 
     /// Records that offers were used.
@@ -101,9 +101,11 @@ impl OfferDemand {
     pub(crate) fn next_call(&mut self, has_demand: bool, now: Instant) -> Option<OfferCall> {
         if has_demand {
             self.idle_since = None;
-            self.is_revive_requested |= self.is_suppressed;
-            if self.is_revive_requested && self.earliest_revive().is_none_or(|at| at <= now) {
-                if self.has_new_tasks {
+            if self.is_suppressed {
+                self.request_rest();
+            }
+            if self.revive.is_some() && self.earliest_revive().is_none_or(|at| at <= now) {
+                if self.revive == Some(ReviveReason::NewTasks) {
                     self.fruitless_revives = self
                         .fruitless_revives
                         .saturating_add(1)
@@ -111,14 +113,13 @@ impl OfferDemand {
                 } else if !self.is_suppressed {
                     self.fruitless_repetitions = self.fruitless_repetitions.saturating_add(1);
                 }
-                (self.is_revive_requested, self.is_suppressed) = (false, false);
-                (self.has_new_tasks, self.has_changes) = (false, false);
+                (self.revive, self.is_suppressed) = (None, false);
                 self.last_revive = Some(now);
                 return Some(OfferCall::Revive);
             }
             return None;
         }
-        (self.is_revive_requested, self.has_new_tasks, self.has_changes) = (false, false, false);
+        self.revive = None;
         let idle_start = *self.idle_since.get_or_insert(now);
         if !self.is_suppressed && now >= idle_start + self.interval {
             self.is_suppressed = true;
@@ -142,7 +143,7 @@ impl OfferDemand {
 
     /// When [`OfferDemand::next_call`] may return a call.
     pub(crate) fn next(&self) -> Option<Instant> {
-        if self.is_revive_requested {
+        if self.revive.is_some() {
             return self.earliest_revive();
         }
         self.idle_since
@@ -151,19 +152,19 @@ impl OfferDemand {
     }
 
     fn earliest_revive(&self) -> Option<Instant> {
-        let delay = match self.fruitless_revives {
-            0 if self.has_new_tasks => Duration::ZERO,
-            fruitless_revives if self.has_new_tasks => {
-                self.interval
-                    / 2_u32.pow(MAX_FRUITLESS_REVIVES - fruitless_revives.min(MAX_FRUITLESS_REVIVES))
-            }
+        let delay = match self.revive {
+            Some(ReviveReason::NewTasks) => match self.fruitless_revives {
+                0 => Duration::ZERO,
+                fruitless => {
+                    self.interval / 2_u32.pow(MAX_FRUITLESS_REVIVES - fruitless.min(MAX_FRUITLESS_REVIVES))
+                }
+            },
             // One that the SUPPRESS before made necessary is not a repetition.
             _ if self.is_suppressed => self.interval,
-            _ => {
-                let longest = if self.has_changes {
-                    MAX_CHANGE_DELAY
-                } else {
-                    MAX_REST_DELAY
+            reason => {
+                let longest = match reason {
+                    Some(ReviveReason::Change) => MAX_CHANGE_DELAY,
+                    _ => MAX_REST_DELAY,
                 };
                 let repetitions = self.fruitless_repetitions.min(31);
                 self.interval * (1_u32 << repetitions).min(longest)

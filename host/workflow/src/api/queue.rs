@@ -78,15 +78,12 @@ fn pending_job(api: &Api, id: &str) -> Result<(usize, Option<Entry>), Refusal> {
 pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(DEFAULT_LIMIT);
     let now = Timestamp::now();
-    let (count, entries) = match query.text("task_id") {
-        Some(id) => {
-            let (count, entry) = pending_job(&api, id)?;
-            (count, entry.into_iter().collect())
-        }
-        None => {
-            let entries = pending(&api)?;
-            (entries.len(), entries)
-        }
+    let (count, entries) = if let Some(id) = query.text("task_id") {
+        let (count, entry) = pending_job(&api, id)?;
+        (count, entry.into_iter().collect())
+    } else {
+        let entries = pending(&api)?;
+        (entries.len(), entries)
     };
     let feasibility = Arc::clone(&api.lead()?.feasibility);
     let entries_json: Vec<Value> = entries

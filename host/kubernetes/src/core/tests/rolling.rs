@@ -17,7 +17,7 @@ async fn changed(broken: bool) -> (Site, Vec<String>) {
     site.wait_until_settled().await;
     let before = site.tasks(Kind::Agent);
     site.world.no_new_nodes.store(broken, Ordering::SeqCst);
-    (with_other_command(site).await, before)
+    (Box::pin(with_other_command(site)).await, before)
 }
 
 /// Restarts the daemon with another command for agents.
@@ -59,7 +59,7 @@ async fn a_change_that_breaks_agents_affects_only_one_and_can_be_reverted() {
         .unwrap()
         .extend(site.tasks(Kind::Agent));
     site.world.no_new_nodes.store(false, Ordering::SeqCst);
-    let site = with_former_command(site).await;
+    let site = Box::pin(with_former_command(site)).await;
     site.wait_until_settled().await;
     assert_eq!(kept(&site, &before), 2);
     assert_eq!(site.world.drains().len(), 1);
@@ -84,7 +84,7 @@ async fn a_drain_that_a_former_leader_began_is_finished() {
     let site = Site::start(|config| config.kinds.agent.count = 3).await;
     site.wait_until_settled().await;
     *site.world.stuck_drains.lock().unwrap() = true;
-    let site = with_other_command(site).await;
+    let site = Box::pin(with_other_command(site)).await;
     wait_for("a drain", async || !site.world.drains().is_empty()).await;
     let first = site.world.drains();
     *site.world.stuck_drains.lock().unwrap() = false;
@@ -105,7 +105,7 @@ async fn a_drain_that_a_former_leader_began_is_cancelled_if_the_agent_stays() {
     site.wait_until_settled().await;
     let before = site.tasks(Kind::Agent);
     *site.world.stuck_drains.lock().unwrap() = true;
-    let site = with_other_command(site).await;
+    let site = Box::pin(with_other_command(site)).await;
     let drained = |site: &Site, node: &str| site.world.done().contains(&format!("drain {node}"));
     let nodes: Vec<String> = before.iter().map(|task| format!("node-{task}")).collect();
     wait_for("a drain", async || nodes.iter().any(|node| drained(&site, node))).await;
@@ -117,7 +117,7 @@ async fn a_drain_that_a_former_leader_began_is_cancelled_if_the_agent_stays() {
         .get_mut(by_hand)
         .unwrap()
         .cordoned = true;
-    let site = with_former_command(site).await;
+    let site = Box::pin(with_former_command(site)).await;
     wait_for("the node to be schedulable", async || {
         let nodes = site.world.nodes.lock().unwrap();
         nodes
