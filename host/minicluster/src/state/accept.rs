@@ -349,11 +349,11 @@ impl State {
         Ok(resources)
     }
 
-    /// Sends the update of a task that was never started.
     fn drop_limited(&mut self, id: &FrameworkId, task: &Value, why: &str) {
         self.reject_task(id, task, TaskState::Dropped, "REASON_TASK_INVALID", why);
     }
 
+    /// Sends the update of a task that was never started.
     fn reject_task(&mut self, id: &FrameworkId, task: &Value, state: TaskState, reason: &str, message: &str) {
         let Some(framework) = self.frameworks.get(id) else {
             return;
