@@ -53,7 +53,8 @@ fn process(run: &str, pid: i32) -> Option<Process> {
         return None;
     }
     let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    if command.windows(CHECK.len()).any(|part| part == CHECK.as_bytes()) {
+    // A process that has ended since, such as a check, has no command any more.
+    if command.is_empty() || command.windows(CHECK.len()).any(|part| part == CHECK.as_bytes()) {
         return None;
     }
     let environ = String::from_utf8_lossy(&environ);
