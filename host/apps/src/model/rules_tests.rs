@@ -417,7 +417,10 @@ fn example_apps_are_valid_definitions() {
         (include_str!("../../../../examples/apps/tcp.json"), Some("tcp")),
         (include_str!("../../../../examples/apps/exec.json"), Some("exec")),
         (include_str!("../../../../examples/apps/pinned.json"), None),
-        (include_str!("../../../../examples/apps/containers/limits.json"), None),
+        (
+            include_str!("../../../../examples/apps/containers/limits.json"),
+            None,
+        ),
         (
             include_str!("../../../../examples/apps/bridge.json"),
             Some("http"),
