@@ -25,7 +25,7 @@ pub(crate) struct HealthState {
     pub(crate) is_restored: bool,
 }
 
-/// What is stored of a [`HealthState`]: whether the last result was a success, and since when.
+/// The stored part of a [`HealthState`]: whether the last result was a success, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredHealth {
     pub(crate) alive: bool,
@@ -36,7 +36,7 @@ pub(crate) struct StoredHealth {
 }
 
 impl HealthState {
-    /// What is stored of it; `None` without a result.
+    /// Its stored part; `None` without a result.
     pub(crate) fn to_stored(&self) -> Option<StoredHealth> {
         let alive = self.is_alive();
         let last = if alive {

@@ -1,5 +1,5 @@
-//! What is served while a new leader has not recovered its agents, and to a principal that may not view
-//! the tasks.
+//! Lookups while a new leader has not recovered its agents, and with a principal that may not view the
+//! tasks.
 
 use std::time::Duration;
 

@@ -222,7 +222,7 @@ async fn the_standby_redirects_until_it_leads() {
     };
     redirected(second, first).await;
     cluster
-        .fault(json!({"fault": "fail-over", "down_ms": 1000, "election_ms": 400, "recovery_ms": 400}))
+        .fault(json!({"fault": "fail-over", "down_ms": 2000, "election_ms": 1500, "recovery_ms": 1500}))
         .await;
     wait_for_cut(&mut framework).await;
     redirected(second, first).await;
@@ -275,12 +275,13 @@ async fn the_standby_redirects_until_it_leads() {
 async fn agents_register_one_by_one_after_a_fail_over() {
     let cluster = Cluster::start(3, |config| {
         config.standby = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        config.reregister = Duration::from_millis(900);
+        // On a busy machine every step must last long enough to be seen.
+        config.reregister = Duration::from_millis(4500);
     })
     .await;
     let second = cluster.minicluster.standby().unwrap();
     cluster
-        .fault(json!({"fault": "fail-over", "recovery_ms": 400}))
+        .fault(json!({"fault": "fail-over", "recovery_ms": 1500}))
         .await;
     let end = Instant::now() + EVENT_TIMEOUT;
     let mut seen = Vec::new();

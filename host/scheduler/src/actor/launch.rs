@@ -81,7 +81,7 @@ impl Actor {
         let mut remaining_batches = batches.iter().peekable();
         while let Some(&batch) = remaining_batches.peek() {
             if round.planned() > 0 && self.matcher.would_retry(&batch.spec.id) {
-                // The call may take until its limit. What is planned is launched before.
+                // The call may take until its limit, so the planned tasks are launched before it.
                 break;
             }
             remaining_batches.next();

@@ -123,7 +123,7 @@ async fn unknown_fields_are_accepted_and_named_and_rejected_if_strict() {
         assert_eq!(accepted.headers[HEADER], fields, "{method} {path}");
     }
 
-    // What was read can be written back, strictly.
+    // A document that was read can be written back, strictly.
     let shown = world.get("/v2/apps/a").await["app"].clone();
     let written = world
         .send(
