@@ -19,7 +19,7 @@ pub(crate) const LAYER: &str = "application/wasm";
 
 pub(crate) fn manifest(source: &str, more: &str) -> String {
     format!(
-        "world = \"check-probe\"\nsource = \"{source}\"\n{more}\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n"
+        "world = \"check-probe\"\nsource = \"{source}\"\n{more}\n[limits]\nmemory = \"16MiB\"\ncpu = \"2s\"\n[config]\nmark = \"v1\"\n"
     )
 }
 
