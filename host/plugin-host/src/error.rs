@@ -131,6 +131,22 @@ impl CallError {
             CallError::Stopped => None,
         }
     }
+
+    /// Whether it is a fault of the component. The other errors come from the host: the call did not
+    /// reach the component, or the version is being stopped.
+    pub fn is_fault(&self) -> bool {
+        match self {
+            CallError::Trapped { .. }
+            | CallError::TimedOut { .. }
+            | CallError::CpuExhausted { .. }
+            | CallError::OutOfMemory { .. }
+            | CallError::Malformed { .. } => true,
+            CallError::Missing { .. }
+            | CallError::Busy { .. }
+            | CallError::Disabled { .. }
+            | CallError::Stopped => false,
+        }
+    }
 }
 
 /// Why an operator's files were not written to the plugin directory. The directory is unchanged,

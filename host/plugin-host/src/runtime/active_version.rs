@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{
     candidate::{Candidate, share::KeyHash},
     pool::Version,
-    recording::is_fault,
     shadow::{Comparable, RepeatableCall, repeat},
 };
 use crate::error::CallError;
@@ -78,7 +77,7 @@ impl<W: Comparable> ActiveVersion<W> {
                     canary.stats.count_answer();
                     return Ok(answer);
                 }
-                Err(error) if is_fault(&error) => canary.stats.count_failure(),
+                Err(error) if error.is_fault() => canary.stats.count_failure(),
                 // The canary did not execute the call.
                 Err(_) => {}
             }
@@ -114,7 +113,7 @@ async fn call_and_record<W: Comparable, C: RepeatableCall<W>>(
     };
     let observed = call.clone();
     let answer = repeat(version, call).await;
-    if answer.as_ref().err().is_none_or(is_fault) {
+    if answer.as_ref().err().is_none_or(CallError::is_fault) {
         let observed = observed.observed(answer.as_ref().ok().cloned());
         recorder.end(
             began,

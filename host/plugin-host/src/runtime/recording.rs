@@ -257,22 +257,6 @@ pub(crate) fn is_sampled(call: u64, per_cent: u64) -> bool {
     call * per_cent / 100 != (call + 1) * per_cent / 100
 }
 
-/// Whether an error is a fault of the component. The other errors come from the host: the call did
-/// not reach the component, or the version is being stopped.
-pub(crate) fn is_fault(error: &CallError) -> bool {
-    match error {
-        CallError::Trapped { .. }
-        | CallError::TimedOut { .. }
-        | CallError::CpuExhausted { .. }
-        | CallError::OutOfMemory { .. }
-        | CallError::Malformed { .. } => true,
-        CallError::Missing { .. }
-        | CallError::Busy { .. }
-        | CallError::Disabled { .. }
-        | CallError::Stopped => false,
-    }
-}
-
 /// Milliseconds since 1970.
 pub(crate) fn millis_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

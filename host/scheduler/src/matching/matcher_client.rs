@@ -209,18 +209,7 @@ impl MatcherClient {
     ) -> String {
         self.failures.inc();
         let (message, duration) = (error_chain(error), started_at.elapsed());
-        let may_concern_the_run_spec = match error {
-            CallError::Trapped { .. }
-            | CallError::TimedOut { .. }
-            | CallError::CpuExhausted { .. }
-            | CallError::OutOfMemory { .. }
-            | CallError::Malformed { .. } => true,
-            CallError::Missing { .. }
-            | CallError::Busy { .. }
-            | CallError::Disabled { .. }
-            | CallError::Stopped => false,
-        };
-        if may_concern_the_run_spec && self.answers_a_simple_question(candidates).await {
+        if error.is_fault() && self.answers_a_simple_question(candidates).await {
             return self.run_spec_failed(&task.run_spec, message, duration);
         }
         tracing::warn!(error = message, "matcher call failed; launches paused, retrying");

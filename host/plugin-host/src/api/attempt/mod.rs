@@ -25,7 +25,6 @@ use crate::{
         candidate::Candidate,
         engine::worlds::probe::{AttemptHandle, Call, LATE_CALL_TIMEOUT, Next, Probe},
         pool::Version,
-        recording::is_fault,
         shadow::calls::ProbeSample,
     },
     worlds::{
@@ -174,7 +173,7 @@ impl AttemptResult {
         AttemptResult::Unanswered {
             failure: failure(error),
             has_stepped,
-            fault: is_fault(error),
+            fault: error.is_fault(),
         }
     }
 }
@@ -393,7 +392,7 @@ impl<'a> Attempt<'a> {
     /// Ends the attempt after a failed call.
     fn failed(&self, error: &CallError, transcript: Option<Transcript>, has_stepped: bool) -> AttemptEnd {
         if let Some((recording, transcript)) = self.recording.as_ref().zip(transcript)
-            && is_fault(error)
+            && error.is_fault()
             && !transcript.is_too_large()
         {
             recording.end(

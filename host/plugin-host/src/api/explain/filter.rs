@@ -17,7 +17,6 @@ use crate::{
             worlds::events::{Call, Filter},
         },
         pool::{InstanceHandle, Version},
-        recording::is_fault,
         shadow::calls::query_key,
     },
     worlds::events::{Decision, Event, Query, SharedQuery},
@@ -376,7 +375,7 @@ impl FilterChain {
             Ok(Err(refusal)) => return Err(refused(filter, &refusal)),
             Err(error) => error,
         };
-        if !is_fault(&error) {
+        if !error.is_fault() {
             return Err(filter.failure(&error));
         }
         let mut failed = self.explanation.failed as usize;
@@ -391,7 +390,7 @@ impl FilterChain {
                     }
                 }
                 Ok(Err(refusal)) => return Err(refused(filter, &refusal)),
-                Err(error) if is_fault(&error) && failed < MAX_FAILED => {
+                Err(error) if error.is_fault() && failed < MAX_FAILED => {
                     failed += 1;
                     states[index].removal = Some(Removal::Failed(filter_index, error.to_string()));
                 }
