@@ -197,7 +197,7 @@ impl<'agents> TaskConstraints<'agents> {
             else {
                 break;
             };
-            // The number of instances only increases, and an agent that is refused stays refused.
+            // The number of instances only increases, and a rejected agent stays rejected.
             let mut next = Some(index);
             if self.group_load(agent) == load {
                 if *capacity > 0 && self.passes_tallies(agent) {
