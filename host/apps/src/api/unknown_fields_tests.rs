@@ -52,6 +52,12 @@ fn misspelt_and_misplaced_fields_are_found_with_those_that_were_meant() {
         ),
         (json!({"id": "a", "xyzzy": {"deep": 1}}), App, "/xyzzy", None),
         (
+            json!({"id": "a", "healthCheks": []}),
+            App,
+            "/healthCheks",
+            Some("/healthChecks"),
+        ),
+        (
             json!({"id": "a", "env": {"A": {"secert": "s"}}}),
             App,
             "/env/A/secert",
@@ -69,7 +75,7 @@ fn fields_that_are_read_or_that_clients_name_are_known() {
     let app = json!({
         "id": "/a", "cmd": "x", "labels": {"any": "thing"}, "env": {"ANY": "x", "S": {"secret": "s"}},
         "secrets": {"s": {"source": "x"}}, "constraints": [["rack", "LIKE", "r.*"]], "uris": ["http://h/f"], "ports": [0],
-        "ipAddress": {"networkName": "n", "discovery": {"ports": []}}, "nothing": null, "none": [],
+        "ipAddress": {"networkName": "n", "discovery": {"ports": []}}, "nothing": null,
         "container": {
             "type": "DOCKER", "volumes": [
                 {"containerPath": "/h", "hostPath": "/h", "mode": "RO"},
