@@ -10,7 +10,7 @@ use transom_store::typed::TypedStore;
 use transom_store::{Leadership, Store};
 use transom_web::BoundPort;
 
-use crate::api::{self, Api, Shared};
+use crate::api::{self, Api, Isolators, Shared};
 use crate::core::format;
 use crate::core::mirror::Mirror;
 use crate::core::persist::Repository;
@@ -55,7 +55,7 @@ pub async fn start(
         policies: Arc::clone(&dependencies.policies),
         repository: Repository::new(records),
         leader: leader.clone(),
-        agents: dependencies.agents.clone(),
+        isolators: dependencies.agents.clone().map(Isolators::new),
     }));
     let router = api::router(&api, forwarder, syncs, dependencies.metrics.requests.clone());
     let runner = Runner {

@@ -44,10 +44,10 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder};
-use transom_cluster::agent::Agents;
 use transom_framework::{Forwarding, Leader, RequestedUri, ask};
 use transom_web::{AccessRules, Caller, Forwarder, RequestMetrics};
 
+pub(crate) use self::pod_isolators::Isolators;
 use crate::config::Config;
 use crate::core::command::{Command, Origin, Refusal, Reply};
 use crate::core::mirror::CatchUp;
@@ -75,8 +75,8 @@ pub(crate) struct Shared {
     /// For past definitions, which are not in memory.
     pub(crate) repository: Repository,
     pub(crate) leader: Leader<Handles>,
-    /// The agents' API; none in tests.
-    pub(crate) agents: Option<Agents>,
+    /// The isolators of the agents; none in tests.
+    pub(crate) isolators: Option<Isolators>,
 }
 
 impl Api {

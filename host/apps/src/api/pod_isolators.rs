@@ -1,8 +1,9 @@
 //! Whether the agents of a pod have the isolator that its volumes need. Without it, an agent runs the
 //! containers without the volumes and reports no error, so the status of the pod says so.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use transom_cluster::agent::Agents;
 use transom_common::{HostPort, text::printable};
@@ -16,34 +17,58 @@ const ISOLATOR: &str = "volume/sandbox_path";
 /// The maximum number of agents that are asked for their flags, and how long.
 const MAX_AGENTS: usize = 10;
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// How long an answer counts, or that there was none: clients poll the status of a pod.
+const MAX_AGE: Duration = Duration::from_mins(1);
 
-/// The agents of a pod that lack the isolator, in words; `None`: the pod needs none, or no agent is
-/// known to lack it.
-pub(super) async fn missing(agents: &Agents, view: &SpecView, pod: &Pod) -> Option<String> {
-    let volumes = shared_volumes(pod);
-    if volumes.is_empty() {
-        return None;
-    }
-    let records = view.instances.values().filter_map(|instance| instance.record());
-    let hosts: BTreeMap<String, HostPort> = records
-        .filter_map(|record| Some((record.agent.hostname.clone(), record.agent.endpoint.clone()?)))
-        .collect();
-    let lookups: Vec<_> = hosts
-        .into_iter()
-        .take(MAX_AGENTS)
-        .map(|(host, endpoint)| lacking(agents.clone(), host, endpoint))
-        .collect();
-    let without = futures::future::join_all(lookups).await;
-    let without: BTreeSet<String> = without.into_iter().flatten().collect();
-    described(&without, &volumes)
+/// The isolators of agents.
+pub(crate) struct Isolators {
+    agents: Agents,
+    /// When an agent was asked, and whether it lacks the isolator.
+    known: Mutex<HashMap<HostPort, (Instant, bool)>>,
 }
 
-/// The host, if its agent is known to lack the isolator.
-async fn lacking(agents: Agents, host: String, endpoint: HostPort) -> Option<String> {
-    let flags = tokio::time::timeout(TIMEOUT, agents.flags(&endpoint))
-        .await
-        .ok()?;
-    (!has_isolator(&flags.ok()?)).then_some(host)
+impl Isolators {
+    pub(crate) fn new(agents: Agents) -> Self {
+        Self {
+            agents,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The agents of a pod that lack the isolator, in words; `None`: the pod needs none, or no agent is
+    /// known to lack it.
+    pub(super) async fn missing(&self, view: &SpecView, pod: &Pod) -> Option<String> {
+        let volumes = shared_volumes(pod);
+        if volumes.is_empty() {
+            return None;
+        }
+        let records = view.instances.values().filter_map(|instance| instance.record());
+        let hosts: BTreeMap<String, HostPort> = records
+            .filter_map(|record| Some((record.agent.hostname.clone(), record.agent.endpoint.clone()?)))
+            .collect();
+        let lookups: Vec<_> = hosts
+            .into_iter()
+            .take(MAX_AGENTS)
+            .map(async |(host, endpoint)| self.is_missing(endpoint).await.then_some(host))
+            .collect();
+        let without = futures::future::join_all(lookups).await;
+        let without: BTreeSet<String> = without.into_iter().flatten().collect();
+        described(&without, &volumes)
+    }
+
+    /// Whether the agent is known to lack the isolator.
+    async fn is_missing(&self, endpoint: HostPort) -> bool {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, is_missing)) = known().get(&endpoint).filter(|(at, _)| at.elapsed() < MAX_AGE) {
+            return *is_missing;
+        }
+        let flags = tokio::time::timeout(TIMEOUT, self.agents.flags(&endpoint)).await;
+        let is_missing = matches!(flags, Ok(Ok(flags)) if !has_isolator(&flags));
+        let mut known = known();
+        known.retain(|_, (at, _)| at.elapsed() < MAX_AGE);
+        known.insert(endpoint, (Instant::now(), is_missing));
+        is_missing
+    }
 }
 
 /// The names of the volumes in the sandbox of the pod.
@@ -141,9 +166,12 @@ mod tests {
             }));
             view.instances.insert(instance.id.clone(), Arc::new(instance));
         }
-        let agents = Client::new(Config::default()).unwrap().agents();
-        let text = missing(&agents, &view, &pod()).await.unwrap();
-        assert!(text.contains("on the agents h1, so"), "{text}");
+        let isolators = Isolators::new(Client::new(Config::default()).unwrap().agents());
+        // The agents answer once.
+        for _ in 0..2 {
+            let text = isolators.missing(&view, &pod()).await.unwrap();
+            assert!(text.contains("on the agents h1, so"), "{text}");
+        }
     }
 
     #[test]

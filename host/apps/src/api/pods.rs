@@ -15,7 +15,7 @@ use super::apps::{constraint_problems, definition, version};
 use super::change::{deployment_header, location, options, write};
 use super::query::Query;
 use super::unknown_fields::DefinitionBody;
-use super::{Api, error, pod_isolators, pod_status};
+use super::{Api, error, pod_status};
 use crate::core::command::{
     Command, Edit, KillOptions, KillResult, Origin, PodEdit, Refusal, StartedDeployment, TaskSelection,
 };
@@ -133,8 +133,8 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> Han
         Target::Status(id) => {
             let (view, pod) = pod(&snapshot, &id)?;
             let mut status = pod_status::pod_status(view, pod);
-            if let Some(agents) = &api.0.agents
-                && let Some(text) = pod_isolators::missing(agents, view, pod).await
+            if let Some(isolators) = &api.0.isolators
+                && let Some(text) = isolators.missing(view, pod).await
             {
                 status.message = Some(text.into());
             }
