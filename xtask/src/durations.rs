@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::failures::outcome_of;
+
 /// How many of the slowest tests are printed.
 const SLOWEST_TESTS: usize = 20;
 /// How many of the slowest programs are printed.
@@ -50,7 +52,7 @@ impl Durations {
                 self.add(running, now);
             }
         } else if let Some(running) = &mut self.running
-            && let Some((name, outcome)) = line.strip_prefix("test ").and_then(|it| it.split_once(" ... "))
+            && let Some((name, outcome)) = outcome_of(line)
             && outcome != "ignored"
         {
             running.ends.push((name.to_owned(), now));

@@ -1,5 +1,8 @@
 //! The output of `cargo test`: that of failed tests is printed again at the end of a run, where it is
 //! found, and after it the slowest tests.
+//!
+//! Tests of whole programs wait for real servers, and a machine may be too slow for them for a
+//! moment. So the failed tests of a run, if they are few, run once more, one at a time.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
@@ -15,13 +18,76 @@ use crate::durations::Durations;
 /// backtrace, which come before the logs of the programs that the test started.
 const MAX_LINES: usize = 60;
 
-/// Runs `cargo test` with so many tests at a time, and prints the slowest; returns its status and
-/// the output of the failed tests. On a terminal the output is not collected, so that it keeps its
-/// colours.
-pub(crate) fn run(command: &mut Command, threads: usize) -> anyhow::Result<(ExitStatus, Vec<String>)> {
+/// The maximum number of failed tests that run once more. If more fail, the change is the reason.
+const MAX_REPEATED: usize = 5;
+
+/// What a run of `cargo test` ended with.
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    /// The output of the failed tests.
+    pub(crate) output: Vec<String>,
+    /// The names of the tests that passed.
+    passed: Vec<String>,
+    failed: Vec<String>,
+    /// The number of programs that printed how many of their tests failed.
+    reported: usize,
+    /// The number of programs that failed, in the words of cargo.
+    failed_programs: usize,
+}
+
+impl Outcome {
+    fn of(status: ExitStatus) -> Self {
+        Self {
+            status,
+            output: Vec::new(),
+            passed: Vec::new(),
+            failed: Vec::new(),
+            reported: 0,
+            failed_programs: 0,
+        }
+    }
+
+    /// The tests to run once more. None if there are too many, or if a program ended without its
+    /// results, because then nobody knows which of its tests did not run.
+    pub(crate) fn repeatable(&self) -> &[String] {
+        let complete = self.reported == self.failed_programs;
+        if complete && self.failed.len() <= MAX_REPEATED {
+            &self.failed
+        } else {
+            &[]
+        }
+    }
+
+    /// Whether these tests, and no others, ran and passed.
+    pub(crate) fn has_passed(&self, names: &[String]) -> bool {
+        self.status.success() && names.iter().all(|name| self.passed.contains(name))
+    }
+
+    /// Reads a line of a test program.
+    fn read(&mut self, line: &str) {
+        if line.starts_with("test result: FAILED") {
+            self.reported += 1;
+        } else if let Some((name, outcome)) = outcome_of(line) {
+            match outcome {
+                "ok" => self.passed.push(name.to_owned()),
+                "FAILED" => self.failed.push(name.to_owned()),
+                _ => (),
+            }
+        }
+    }
+}
+
+/// The name and the outcome in `test NAME ... OUTCOME`.
+pub(crate) fn outcome_of(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("test ")?.split_once(" ... ")
+}
+
+/// Runs `cargo test` with so many tests at a time, and prints the slowest. On a terminal the output
+/// is not collected, so that it keeps its colours.
+pub(crate) fn run(command: &mut Command, threads: usize) -> anyhow::Result<Outcome> {
     command.env("RUST_TEST_THREADS", threads.to_string());
     if std::io::stdout().is_terminal() {
-        return Ok((command.status().context("cannot run cargo")?, Vec::new()));
+        return Ok(Outcome::of(command.status().context("cannot run cargo")?));
     }
     let mut child = command
         .stdout(Stdio::piped())
@@ -31,35 +97,52 @@ pub(crate) fn run(command: &mut Command, threads: usize) -> anyhow::Result<(Exit
     let output = child.stdout.take().context("the output of cargo")?;
     let errors = child.stderr.take().context("the errors of cargo")?;
     let (program, mut durations) = (Mutex::new(String::new()), Durations::new(threads));
-    let failed = thread::scope(|scope| {
+    let mut lines = Outcome::of(ExitStatus::default());
+    let (collected, failed_programs) = thread::scope(|scope| {
         let errors = scope.spawn(|| copy_errors(errors, &mut std::io::stderr(), &program));
-        let failed = copy(output, &mut std::io::stdout().lock(), &mut |line| {
+        let collected = copy(output, &mut std::io::stdout().lock(), &mut |line| {
             let program = program.lock().map(|it| it.clone()).unwrap_or_default();
             durations.read(line, &program, Instant::now());
+            lines.read(line);
         });
-        errors
+        let failed_programs = errors
             .join()
             .map_err(|_| anyhow!("panic while reading the errors of cargo"))??;
-        anyhow::Ok(failed?)
+        anyhow::Ok((collected?, failed_programs))
     })?;
     eprint!("{}", durations.slowest());
-    Ok((child.wait()?, failed))
+    Ok(Outcome {
+        status: child.wait()?,
+        output: collected,
+        failed_programs,
+        ..lines
+    })
 }
 
 /// Copies what cargo and the test programs print as errors; keeps the name of the program that
-/// cargo runs.
-fn copy_errors(errors: impl Read, to: &mut impl Write, program: &Mutex<String>) -> anyhow::Result<()> {
-    let (mut reader, mut line) = (BufReader::new(errors), Vec::new());
+/// cargo runs. Returns how many programs failed.
+fn copy_errors(errors: impl Read, to: &mut impl Write, program: &Mutex<String>) -> anyhow::Result<usize> {
+    let (mut reader, mut line, mut failed) = (BufReader::new(errors), Vec::new(), 0);
     while reader.read_until(b'\n', &mut line)? > 0 {
         to.write_all(&line)?;
-        if let Some(name) = program_of(&String::from_utf8_lossy(&line))
-            && let Ok(mut program) = program.lock()
-        {
-            *program = name;
+        let text = String::from_utf8_lossy(&line);
+        if let Some(name) = program_of(&text) {
+            if let Ok(mut program) = program.lock() {
+                *program = name;
+            }
+        } else if let Some(number) = failed_programs_of(&text) {
+            failed = number;
         }
         line.clear();
     }
-    Ok(())
+    Ok(failed)
+}
+
+/// The number in `error: 2 targets failed:`.
+fn failed_programs_of(line: &str) -> Option<usize> {
+    let (number, rest) = line.strip_prefix("error: ")?.split_once(' ')?;
+    let is_end = matches!(rest.trim_end(), "target failed:" | "targets failed:");
+    is_end.then(|| number.parse().ok())?
 }
 
 /// The name in `Running tests/e2e/main.rs (target/debug/deps/e2e-0123456789abcdef)`, or in
@@ -131,6 +214,36 @@ mod tests {
             failed.join("\n").trim(),
             "---- first stdout ----\n\nthread 'first' panicked at src/lib.rs:1:1:\na reason"
         );
+    }
+
+    /// The outcome of a run in which these lines were printed.
+    fn outcome(lines: &str, errors: &str) -> Outcome {
+        let mut outcome = Outcome::of(ExitStatus::default());
+        for line in lines.lines() {
+            outcome.read(line);
+        }
+        let program = Mutex::new(String::new());
+        outcome.failed_programs =
+            copy_errors(errors.as_bytes(), &mut std::io::sink(), &program).expect("copied");
+        outcome
+    }
+
+    #[test]
+    fn failed_tests_are_repeated_if_they_are_few_and_every_program_reported() {
+        let one_failed = "error: 1 target failed:\n    `-p transom-tests --test e2e`\n";
+        assert_eq!(outcome(OUTPUT, one_failed).repeatable(), ["first"]);
+        // A second program ended without results.
+        let two_failed = "error: 2 targets failed:\n    `-p a --lib`\n    `-p b --lib`\n";
+        assert!(outcome(OUTPUT, two_failed).repeatable().is_empty());
+        let many = "test another ... FAILED\n".repeat(MAX_REPEATED + 1) + "test result: FAILED.\n";
+        assert!(outcome(&many, one_failed).repeatable().is_empty());
+    }
+
+    #[test]
+    fn a_repeated_test_must_have_run() {
+        let names = ["first".to_owned()];
+        assert!(outcome("test first ... ok\ntest result: ok. 1 passed", "").has_passed(&names));
+        assert!(!outcome("test second ... ok\ntest result: ok. 1 passed", "").has_passed(&names));
     }
 
     #[test]

@@ -90,6 +90,39 @@ fn run_tests(
     components: &Path,
     variables: &[(&'static str, OsString)],
 ) -> anyhow::Result<()> {
+    let mut command = tests(arguments, components, variables)?;
+    eprintln!("==> {TESTS}");
+    let first = failures::run(&mut command, threads()?)?;
+    let names = first.repeatable();
+    if !names.is_empty() && arguments.is_empty() {
+        eprintln!("==> once more, one at a time: {}", names.join(", "));
+        let arguments = [&["--".to_owned(), "--exact".to_owned()], names].concat();
+        let second = failures::run(&mut tests(&arguments, components, variables)?, 1)?;
+        if second.has_passed(names) {
+            eprintln!("{}", first.output.join("\n"));
+            eprintln!(
+                "==> passed when run once more, but failed first: {}",
+                names.join(", ")
+            );
+            return Ok(());
+        }
+    }
+    let separator = if first.output.is_empty() { "" } else { "\n\n" };
+    ensure!(
+        first.status.success(),
+        "{TESTS} failed ({}){separator}{}",
+        first.status,
+        first.output.join("\n")
+    );
+    Ok(())
+}
+
+/// `cargo test` with what the tests need.
+fn tests(
+    arguments: &[String],
+    components: &Path,
+    variables: &[(&'static str, OsString)],
+) -> anyhow::Result<Command> {
     let toolchain = components::toolchain()?;
     // Outside of CI, the tests of containers are skipped if containers cannot run.
     let containers = std::env::var_os("CI").map(|_| ("TRANSOM_CONTAINERS", "required"));
@@ -106,15 +139,7 @@ fn run_tests(
         .env("TRANSOM_WASM_TOOLCHAIN", toolchain)
         .env("TRANSOM_BIN", target().join("debug/transom"));
     replace_proxies(&mut command);
-    eprintln!("==> {TESTS}");
-    let (status, failed) = failures::run(&mut command, threads()?)?;
-    let separator = if failed.is_empty() { "" } else { "\n\n" };
-    ensure!(
-        status.success(),
-        "{TESTS} failed ({status}){separator}{}",
-        failed.join("\n")
-    );
-    Ok(())
+    Ok(command)
 }
 
 /// The tests that a program runs at the same time. One more than there are processors, because the
