@@ -7,19 +7,14 @@
 //! or redirect requests that need the leader. A service that ends unexpectedly ends the daemon with an
 //! error; after a restart by its supervisor the daemon takes over its frameworks and tasks again.
 
-mod addresses;
 mod discovery_only;
-mod from_settings;
 mod metrics;
 mod open_files;
 pub(crate) mod process;
 mod reserved;
 pub(crate) mod services;
 
-pub(crate) use addresses::problems as address_problems;
 pub(crate) use discovery_only::serve_discovery;
-pub(crate) use from_settings::{cluster_config, store_config};
-pub(crate) use services::{apps_settings, kubernetes_settings};
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -38,10 +33,10 @@ use transom_cluster::Client;
 use transom_plugin_host::{Plugins, Reserved};
 
 use crate::admin::{self, Admin, ObservedStore};
-use crate::config::Settings;
 use crate::exit::{Misconfigured, Unavailable};
 use reserved::ReservedPort;
 use services::{SERVICES, Service, Services, StartContext, StoreContext};
+use transom_config::{Settings, parts};
 
 /// The timeout for all services to stop after a shutdown request.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -207,11 +202,13 @@ async fn start_all(
     open_files::raise_limit();
     let mut registry = Registry::default();
     let reserved = Reserved::default();
-    let admin = settings.admin_port().bind().await.context(Unavailable)?;
+    let mut admin_port = settings.admin_port();
+    admin_port.limits.max_body = admin::MAX_BODY;
+    let admin = admin_port.bind().await.context(Unavailable)?;
     ReservedPort::new("admin", admin.addr()).reserve(&reserved);
-    let cluster =
-        Client::new(cluster_config(&settings.cluster).context(Misconfigured)?).context(Misconfigured)?;
-    from_settings::warn_of_unverified_masters(&settings.cluster);
+    let cluster = Client::new(parts::cluster::config(&settings.cluster).context(Misconfigured)?)
+        .context(Misconfigured)?;
+    parts::cluster::warn_of_unverified_masters(&settings.cluster);
     started.clusters.push(cluster.clone());
     let mut bound = Vec::new();
     for kind in SERVICES {
@@ -229,11 +226,11 @@ async fn start_all(
         }
         None => None,
     };
-    let server = store_config(&settings.store).shown_server();
+    let server = parts::store::config(&settings.store).shown_server();
     let history = store
         .as_ref()
         .map(|context| (Arc::clone(&context.store), context.daemon_prefix.clone()));
-    let plugins = from_settings::plugins_config(settings.plugins, history, reserved.clone())
+    let plugins = parts::plugins::config(settings.plugins, history, reserved.clone())
         .context(Misconfigured)?
         .start(&mut registry, token.child_token())
         .await

@@ -7,14 +7,12 @@
 
 mod admin;
 mod cli;
-mod config;
 mod daemon;
 mod exit;
 #[cfg(test)]
 mod manual;
 mod output;
 mod plugin_archive;
-mod sources;
 mod telemetry;
 
 use std::process::ExitCode;

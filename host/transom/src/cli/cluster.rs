@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use transom_minicluster::{AgentConfig, AllowedHost, Disk, DiskKind, Images, Minicluster};
 
 use super::signals::stop_on_signal;
-use crate::config::{LogFormat, LogLevel};
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::print_line;
 use crate::telemetry;
 use attributes::Attributes;
+use transom_config::{LogFormat, LogLevel};
 
 /// Run a one-node cluster manager for tests and demos: a master and several agents that run tasks
 /// as local processes, and those with an image through Podman or Docker.

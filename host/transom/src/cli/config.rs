@@ -9,7 +9,6 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::import::Import;
 use super::ports::{self, Port};
-use crate::config;
 use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 
@@ -65,8 +64,8 @@ impl ConfigCommand {
 impl Check {
     fn run(self) -> anyhow::Result<()> {
         let (settings, figment) =
-            config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
-        let rows = config::rows(&settings, &figment)?;
+            transom_config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
+        let rows = transom_config::rows(&settings, &figment)?;
         let cells = rows
             .iter()
             .map(|row| vec![row.key.clone(), row.value.clone(), row.source.clone()]);
@@ -77,8 +76,8 @@ impl Check {
 impl Reference {
     fn run(self) -> anyhow::Result<()> {
         let text = match self.output {
-            Form::Markdown => config::reference(),
-            Form::Json => serde_json::to_string_pretty(&config::schema())? + "\n",
+            Form::Markdown => transom_config::reference(),
+            Form::Json => serde_json::to_string_pretty(&transom_config::schema())? + "\n",
         };
         io::stdout().lock().write_all(text.as_bytes())?;
         Ok(())

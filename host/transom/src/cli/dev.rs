@@ -16,7 +16,7 @@ use crate::daemon::services::SERVICES;
 use crate::daemon::{Addresses, Daemon};
 use crate::exit::Misconfigured;
 use crate::output::{print_line, print_note};
-use crate::{config, telemetry};
+use crate::telemetry;
 
 /// Try everything on this machine: a cluster (by default of three agents), the store and every service,
 /// on loopback.
@@ -45,7 +45,7 @@ impl Dev {
         let file = self.file();
         let mut overrides = ports::overrides(&self.port);
         // The cluster starts first, so that its address is known even with a random port.
-        let (settings, _) = config::load(Some(&file), overrides.clone()).context(Misconfigured)?;
+        let (settings, _) = transom_config::load(Some(&file), overrides.clone()).context(Misconfigured)?;
         telemetry::start(&settings.log.level, settings.log.format).context(Misconfigured)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;
@@ -58,7 +58,7 @@ impl Dev {
             .context("the cluster manager")?;
         let master = cluster.master();
         overrides.set("cluster.master", master.to_string());
-        let (settings, _) = config::load(Some(&file), overrides).context(Misconfigured)?;
+        let (settings, _) = transom_config::load(Some(&file), overrides).context(Misconfigured)?;
 
         let outcome = Box::pin(self.serve(settings, master, token)).await;
         cluster_token.cancel();
@@ -68,7 +68,7 @@ impl Dev {
 
     async fn serve(
         &self,
-        settings: config::Settings,
+        settings: transom_config::Settings,
         master: SocketAddr,
         token: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -152,7 +152,7 @@ impl Dev {
 /// one.
 fn plugin_commands(admin: SocketAddr) -> Vec<String> {
     let mut commands = Vec::new();
-    if admin.port() != config::ADMIN_PORT {
+    if admin.port() != transom_config::ADMIN_PORT {
         commands.push(format!("export TRANSOM_ADMIN_URL=http://{admin}"));
     }
     commands.push("transom plugin list".to_owned());

@@ -9,11 +9,11 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::signals::stop_on_signal;
-use crate::config::{self, Import, LogFormat};
 use crate::exit::Misconfigured;
 use crate::output::print_line;
 use crate::{daemon, telemetry};
 use flags::Flags;
+use transom_config::{Import, LogFormat};
 
 /// Run discovery alone, as a drop-in for mesos-dns: its flags and its JSON configuration file.
 ///
@@ -59,7 +59,7 @@ impl Discovery {
 fn read(flags: &Flags) -> anyhow::Result<Import> {
     let content = std::fs::read(&flags.config)
         .with_context(|| format!("cannot read the configuration file {}", flags.config.display()))?;
-    config::read_mesos_dns(&content).with_context(|| invalid_file(&flags.config))
+    transom_config::read_mesos_dns(&content).with_context(|| invalid_file(&flags.config))
 }
 
 /// The name of an invalid file in errors.

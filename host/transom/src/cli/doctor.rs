@@ -28,11 +28,11 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
+use transom_config::Settings;
 use transom_plugin_host::{printable, printable_json};
 
 use super::ports::Port;
 use super::status::style::Style;
-use crate::config::{self, Settings};
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{Output, print_note};
 pub(super) use finding::{Finding, State};
@@ -68,7 +68,7 @@ pub(super) struct Doctor {
 impl Doctor {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let overrides = super::ports::overrides(&self.port);
-        let settings = config::load(Some(&self.config), overrides);
+        let settings = transom_config::load(Some(&self.config), overrides);
         let (settings, invalid) = match settings {
             Ok((settings, _)) => (Some(settings), None),
             Err(error) => (None, Some(error)),

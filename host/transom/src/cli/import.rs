@@ -20,7 +20,6 @@ use toml::{Table, Value};
 
 use super::dev::shipped_components;
 use super::discovery::invalid_file;
-use crate::config;
 use crate::exit::{Misconfigured, Unavailable};
 
 /// Convert another program's configuration to TOML: that of Marathon or mesos-dns, or `airflow.cfg`
@@ -118,9 +117,9 @@ impl Import {
                 let text = marathon::read_text(file)?;
                 if text.trim_start().starts_with('{') {
                     self.refuse_env()?;
-                    let import =
-                        config::read_mesos_dns(text.as_bytes()).with_context(|| invalid_file(file))?;
-                    return config::toml(import);
+                    let import = transom_config::read_mesos_dns(text.as_bytes())
+                        .with_context(|| invalid_file(file))?;
+                    return transom_config::toml(import);
                 }
                 let Some(flags) = marathon::Flags::from_text(&text) else {
                     self.refuse_env()?;
@@ -201,7 +200,7 @@ fn import_workflow(
         if has_comment {
             commented.push(key.clone());
         }
-        let neutral = config::WORKFLOW_ALIASES
+        let neutral = transom_config::WORKFLOW_ALIASES
             .iter()
             .find(|(_, alias)| alias == key)
             .map_or(key.as_str(), |(name, _)| name);
@@ -235,7 +234,7 @@ fn import_workflow(
         output += &commented.join(", ");
         output += ".\n";
     }
-    for gap in config::missing(&sections) {
+    for gap in transom_config::missing(&sections) {
         output.extend(["# Required before the service can start: ", &gap, "\n"]);
     }
     for note in notes {
@@ -430,7 +429,8 @@ something_else = 1
             .expect("a file");
         let complete = output.replace("api_username = \"user\"\n", "");
         file.write_all(complete.as_bytes()).expect("written");
-        let (settings, _) = config::load(Some(file.path()), config::Overrides::default()).expect("valid");
+        let (settings, _) =
+            transom_config::load(Some(file.path()), transom_config::Overrides::default()).expect("valid");
         assert!(settings.workflow.is_some());
     }
 
@@ -514,7 +514,7 @@ something_else = 1
             Some("file:/srv/transom-store")
         );
         assert_eq!(document["plugins"]["dir"].as_str(), Some("/opt/components"));
-        assert_eq!(config::missing(&output), Vec::<String>::new());
+        assert_eq!(transom_config::missing(&output), Vec::<String>::new());
         for note in [
             "listens on 127.0.0.1",
             "There are no credentials",

@@ -1,8 +1,8 @@
 //! `--port NAME=N`: overrides any port, so that several daemons can run on one machine.
 
 use std::str::FromStr;
+use transom_config::Overrides;
 
-use crate::config::Overrides;
 use crate::daemon::services::{PortName, SERVICES};
 
 /// The ports by name, and the key that each one sets.

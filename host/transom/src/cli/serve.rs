@@ -6,13 +6,13 @@ use anyhow::Context;
 use clap::Args;
 use sd_notify::NotifyState;
 use tokio_util::sync::CancellationToken;
+use transom_config::Settings;
 
 use super::ports::{self, Port};
 use super::signals::stop_on_signal;
-use crate::config::Settings;
 use crate::daemon::Daemon;
 use crate::exit::Misconfigured;
-use crate::{config, telemetry};
+use crate::telemetry;
 
 /// Run the daemon with every service that the configuration enables, until Ctrl-C or SIGTERM.
 ///
@@ -30,7 +30,7 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let (settings, _) =
-            config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
+            transom_config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
         let traces = telemetry::start_traced(&settings.log, &settings.telemetry).context(Misconfigured)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;

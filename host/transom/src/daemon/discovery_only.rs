@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
+use transom_config::{Import, parts};
 use transom_web::PortConfig;
 
 use super::services::Services;
-use super::{SHUTDOWN_TIMEOUT, from_settings, metrics};
+use super::{SHUTDOWN_TIMEOUT, metrics, process};
 use crate::admin::{self, Admin};
-use crate::config::Import;
 
 /// Serves lookups until `token` is cancelled, then waits until everything has stopped.
 ///
@@ -30,11 +30,17 @@ pub(crate) async fn serve_discovery(
     // Stops the parts that have started if a later part fails.
     let guard = token.clone().drop_guard();
     let section = import.cluster;
-    let mut cluster = from_settings::cluster_config(&section)?;
+    let mut cluster = parts::cluster::config(&section)?;
     if cluster.service_account.is_none() {
         "MesosAuthentication and MesosCredentials".clone_into(&mut cluster.credential_keys);
     }
-    let config = from_settings::discovery_config(import.discovery, &section, &cluster.masters, file)?;
+    let config = parts::discovery::config(
+        import.discovery,
+        &section,
+        &cluster.masters,
+        file,
+        &process::hostname(),
+    )?;
     let cluster = Client::new(cluster)?;
     let admin = match admin {
         Some(addr) => Some(read_only_port(addr).bind().await?),

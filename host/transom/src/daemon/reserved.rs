@@ -4,11 +4,9 @@
 use std::net::SocketAddr;
 
 use transom_cluster::Client;
+use transom_config::parts;
 use transom_plugin_host::{Reserved, Server};
 use transom_web::BoundPort;
-
-use super::from_settings;
-use crate::config;
 
 /// A port of this daemon.
 pub(crate) struct ReservedPort {
@@ -47,8 +45,8 @@ impl ReservedPort {
 }
 
 /// Adds the server of the store. An invalid address is reported when the store is opened.
-pub(super) fn reserve_store(reserved: &Reserved, section: &config::Store) {
-    let address = from_settings::store_config(section).address().ok().flatten();
+pub(super) fn reserve_store(reserved: &Reserved, section: &transom_config::Store) {
+    let address = parts::store::config(section).address().ok().flatten();
     reserved.servers("the state store of this daemon", move || {
         address.clone().into_iter().collect()
     });

@@ -16,17 +16,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Serialize;
+use transom_config::Settings;
 use transom_framework::{FrameworkStatus, Placements, Routes, ServiceHandle};
 
 use super::Addresses;
 use super::reserved::ReservedPort;
 use crate::admin::overview::document::{ServiceState, Waiting};
-use crate::config::Settings;
 
-pub(crate) use apps::{Apps, apps_settings};
+pub(crate) use apps::Apps;
 pub(crate) use context::{StartContext, StoreContext};
 pub(crate) use discovery::Discovery;
-pub(crate) use kubernetes::{Kubernetes, kubernetes_settings};
+pub(crate) use kubernetes::Kubernetes;
 pub(crate) use workflow::Workflow;
 
 /// All kinds of services, in the order in which they are started.

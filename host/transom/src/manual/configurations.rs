@@ -1,10 +1,10 @@
 //! Checks that every configuration and every JSON document of the manual is valid.
 
 use std::fs;
+use transom_config::{Overrides, SECTIONS};
 
 use super::blocks::blocks;
 use super::pages;
-use crate::config::{self, Overrides, SECTIONS};
 
 #[test]
 fn configurations_of_the_manual_are_accepted() {
@@ -25,7 +25,7 @@ fn configurations_of_the_manual_are_accepted() {
         }
         count += 1;
         fs::write(&file, &block.text).expect("written");
-        if let Err(error) = config::load(Some(&file), Overrides::default()) {
+        if let Err(error) = transom_config::load(Some(&file), Overrides::default()) {
             problems.push(format!("{}: {error}", block.location));
         }
     }

@@ -70,5 +70,5 @@ fn compare(page: &str, printed: &str) {
 
 #[test]
 fn settings_page_is_what_the_code_prints() {
-    compare("docs/reference/settings.md", &crate::config::reference());
+    compare("docs/reference/settings.md", &transom_config::reference());
 }

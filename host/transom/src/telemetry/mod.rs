@@ -12,8 +12,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 use transom_common::trace;
+use transom_config::{Log, LogFormat, LogLevel, Telemetry};
 
-use crate::config::{Log, LogFormat, LogLevel, Telemetry};
 pub(crate) use traces::Traces;
 
 /// Starts the log, without traces.

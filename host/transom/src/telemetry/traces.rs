@@ -14,9 +14,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
 use transom_common::trace;
+use transom_config::Telemetry;
 
 use super::collector::Collector;
-use crate::config::Telemetry;
 
 /// The maximum number of spans in one request to the collector.
 const BATCH_SIZE: usize = 512;

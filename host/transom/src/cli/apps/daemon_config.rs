@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use transom_cluster::v1::FrameworkInfo;
+use transom_config::{Overrides, Settings, parts};
 use transom_store::Store;
 
-use crate::config::{self, Overrides, Settings};
-use crate::daemon;
 use crate::exit::{Misconfigured, Unavailable};
 
 /// A configuration with the section `[apps]`.
@@ -24,8 +23,8 @@ pub(super) struct DaemonConfig {
 impl DaemonConfig {
     /// Reads a configuration.
     pub(super) fn load(file: &Path) -> anyhow::Result<Self> {
-        let (settings, _) = config::load(Some(file), Overrides::default()).context(Misconfigured)?;
-        let Some((apps, framework)) = daemon::apps_settings(&settings) else {
+        let (settings, _) = transom_config::load(Some(file), Overrides::default()).context(Misconfigured)?;
+        let Some((apps, framework)) = parts::apps::service_and_framework(&settings) else {
             return Err(anyhow::anyhow!(
                 "{} has no section [apps], so no store of apps",
                 file.display()
@@ -42,13 +41,13 @@ impl DaemonConfig {
 
     /// Whether the store exists; opening the embedded one would create it.
     pub(super) fn has_store(&self) -> anyhow::Result<bool> {
-        let store = daemon::store_config(&self.settings.store);
+        let store = parts::store::config(&self.settings.store);
         store.exists().context(Misconfigured)
     }
 
     /// Opens the store.
     pub(super) async fn store(&self) -> anyhow::Result<Arc<dyn Store>> {
-        match daemon::store_config(&self.settings.store).open().await {
+        match parts::store::config(&self.settings.store).open().await {
             Err(error @ transom_store::Error::Locked { .. }) => {
                 let file = self.file.display();
                 Err(error)
@@ -78,7 +77,7 @@ impl DaemonConfig {
                 _ => master.clone_into(&mut section.master),
             }
         }
-        let config = daemon::cluster_config(&section).context(Misconfigured)?;
+        let config = parts::cluster::config(&section).context(Misconfigured)?;
         transom_cluster::Client::new(config).context(Misconfigured)
     }
 }

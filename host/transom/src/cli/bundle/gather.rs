@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
+use transom_config::{Overrides, Settings};
 
 use super::archive::{Member, bounded};
 use super::masks::{self, Secrets};
 use crate::admin::overview::document::Overview;
 use crate::cli::plugin::connection::Connection;
 use crate::cli::{doctor, status};
-use crate::config::{self, Overrides, Settings};
 use crate::exit::Misconfigured;
 
 /// Timeout of one request.
@@ -101,16 +101,16 @@ fn configuration(file: &Path, gathered: &mut Gathered) -> anyhow::Result<Option<
         let error = anyhow::anyhow!("no configuration at {}", file.display());
         return Err(error.context(Misconfigured));
     }
-    let Ok((settings, figment)) = config::load(Some(file), Overrides::default()) else {
+    let Ok((settings, figment)) = transom_config::load(Some(file), Overrides::default()) else {
         // The error is not included, because its text may quote a secret.
         let line = "configuration.json, doctor.json: the configuration is invalid; `transom config check` has the reason";
         gathered.missing.push(line.to_owned());
         return Ok(None);
     };
-    let rows = config::rows(&settings, &figment)?;
+    let rows = transom_config::rows(&settings, &figment)?;
     Ok(Some(Configured {
         rows: serde_json::to_string_pretty(&rows).context("the settings as JSON")?,
-        secrets: Secrets::new(config::secrets(&settings, &figment)?),
+        secrets: Secrets::new(transom_config::secrets(&settings, &figment)?),
         settings,
     }))
 }

@@ -10,9 +10,9 @@ use hickory_proto::rr::{Name, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinEncodable};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
+use transom_config::{Discovery, Settings};
 
 use super::Finding;
-use crate::config::{Discovery, Settings};
 
 const CHECK: &str = "dns";
 /// Timeout of a query to the daemon's own DNS port.

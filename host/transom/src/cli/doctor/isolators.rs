@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde::Deserialize;
 use transom_cluster::operator::{Agent, GetAgents};
+use transom_config::{Feature, Settings};
 
 use super::Finding;
 use super::agents::address;
-use crate::config::{Feature, Settings};
 
 const CHECK: &str = "isolators";
 /// Timeout of one request.

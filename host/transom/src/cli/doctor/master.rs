@@ -5,15 +5,14 @@ use std::time::Instant;
 
 use transom_cluster::{Client, Error};
 use transom_common::error_chain;
+use transom_config::{Settings, parts};
 
 use super::{Finding, agents, clock, isolators};
-use crate::config::Settings;
-use crate::daemon::cluster_config;
 
 const CHECK: &str = "master";
 
 pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
-    let config = match cluster_config(&settings.cluster) {
+    let config = match parts::cluster::config(&settings.cluster) {
         Ok(config) => config,
         Err(error) => {
             return vec![Finding::error(

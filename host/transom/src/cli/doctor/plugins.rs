@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use transom_config::Settings;
 use transom_plugin_host::check_manifest;
 
 use super::Finding;
-use crate::config::Settings;
 
 const CHECK: &str = "plugins";
 /// A larger manifest is not read.

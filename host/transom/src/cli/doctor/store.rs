@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use transom_common::error_chain;
+use transom_config::{Settings, parts};
 use transom_store::{Inspection, RedisSettings};
 
 use super::{Finding, clock};
-use crate::config::Settings;
-use crate::daemon::store_config;
 
 const CHECK: &str = "store";
 /// Less free space is a warning, in bytes.
@@ -19,7 +18,7 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     if settings.apps.is_none() && settings.workflow.is_none() && settings.kubernetes().is_empty() {
         return vec![Finding::skipped(CHECK, "no enabled service needs a store")];
     }
-    let config = store_config(&settings.store);
+    let config = parts::store::config(&settings.store);
     let server = config.shown_server();
     match config.inspect().await {
         Ok(Inspection::File(dir)) => check_directory(&dir),

@@ -10,11 +10,10 @@ use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use serde_json::Value;
 use transom_common::Secret;
+use transom_config::{Overrides, Settings, parts};
 use transom_kubernetes::import::{self, Original};
 use transom_kubernetes::{Kind, PerKind};
 
-use crate::config::{self, Overrides, Settings};
-use crate::daemon;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 
@@ -72,7 +71,8 @@ struct ImportReport<'a> {
 
 impl Import {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let (settings, _) = config::load(Some(&self.config), Overrides::default()).context(Misconfigured)?;
+        let (settings, _) =
+            transom_config::load(Some(&self.config), Overrides::default()).context(Misconfigured)?;
         let service = self.instance(&settings).context(Misconfigured)?;
         let original = self.read().await.context(Unavailable)?;
         let import = import::translate(&original, &service).with_context(|| {
@@ -82,7 +82,7 @@ impl Import {
             )
         })?;
         if !self.dry_run {
-            let store = daemon::store_config(&settings.store).open().await;
+            let store = parts::store::config(&settings.store).open().await;
             let store = store.context(Unavailable)?;
             import.write(store, &service).await?;
         }
@@ -100,7 +100,7 @@ impl Import {
     /// The configuration of the instance that takes over the state.
     fn instance(&self, settings: &Settings) -> anyhow::Result<transom_kubernetes::Config> {
         let file = self.config.display();
-        let mut instances = daemon::kubernetes_settings(settings);
+        let mut instances = parts::kubernetes::services(settings);
         let sections: Vec<_> = instances.iter().map(|(section, _)| *section).collect();
         let index = choose_section(&sections, self.instance.as_deref())
             .map_err(|problem| anyhow::anyhow!("{file} {problem}"))?;

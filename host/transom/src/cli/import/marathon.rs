@@ -1,7 +1,7 @@
 //! Marathon's configuration: flags in a file or a command line, `MARATHON_` variables in a file or
 //! in the environment, and a folder with one file for each flag, as `/etc/marathon/conf`.
 //!
-//! The table of `config::marathon` maps flags to keys. A flag without a key becomes a comment with the
+//! The table of `transom_config::marathon` maps flags to keys. A flag without a key becomes a comment with the
 //! reason. Comments and errors contain no values of flags that may be secrets. Nothing is executed: a
 //! line that needs a shell is named in a comment.
 
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use toml::{Table, Value};
+use transom_config::{Counterpart, FlagForm};
 
 use super::{comment_list, store_and_plugins};
-use crate::config::{self, Counterpart, FlagForm};
 
 /// The maximum size of one file, in bytes, and the maximum number of files in a folder.
 const MAX_BYTES: u64 = 1 << 20;
@@ -230,7 +230,7 @@ struct Converted {
 
 impl Converted {
     fn add(&mut self, flag: &str, value: Option<&str>) {
-        match (config::counterpart(flag), value) {
+        match (transom_config::counterpart(flag), value) {
             (None, _) => self.unknown.push(flag.to_owned()),
             (Some(Counterpart::Unsupported(reason)), _) => {
                 self.unsupported.push(format!("--{flag}: {reason}"));
@@ -238,13 +238,15 @@ impl Converted {
             (Some(Counterpart::Attention(advice)), _) => self.attention.push(format!("--{flag}: {advice}")),
             (Some(_), None) => self.errors.push(format!("--{flag} has no value")),
             (Some(_), Some("")) => self.attention.push(format!("--{flag} is empty: it is left out")),
-            (Some(Counterpart::Key(key, form)), Some(value)) => match config::parse_flag_value(form, value) {
-                Ok(value) => self.set(flag, key, value),
-                // Only numbers have a form, and a number is no secret.
-                Err(expected) => self
-                    .errors
-                    .push(format!("--{flag} is {value:?}: expected {expected}")),
-            },
+            (Some(Counterpart::Key(key, form)), Some(value)) => {
+                match transom_config::parse_flag_value(form, value) {
+                    Ok(value) => self.set(flag, key, value),
+                    // Only numbers have a form, and a number is no secret.
+                    Err(expected) => self
+                        .errors
+                        .push(format!("--{flag} is {value:?}: expected {expected}")),
+                }
+            }
             (Some(Counterpart::SameKey(form)), Some(value)) => self.set_same_name(flag, form, value),
             (Some(Counterpart::Credentials), Some(value)) => match value.split_once(':') {
                 Some((username, password)) => {
@@ -278,7 +280,7 @@ impl Converted {
     /// Sets a key of `[apps]` with the name of the flag, in the first form that the settings accept. None
     /// of these flags is a secret.
     fn set_same_name(&mut self, flag: &str, form: FlagForm, value: &str) {
-        let candidates = [form, FlagForm::Text].map(|form| config::parse_flag_value(form, value));
+        let candidates = [form, FlagForm::Text].map(|form| transom_config::parse_flag_value(form, value));
         if let Some(value) = candidates
             .iter()
             .flatten()
@@ -370,7 +372,7 @@ impl Converted {
         }
         text += &comment_list(
             "Required before the service can start",
-            &config::missing(&document),
+            &transom_config::missing(&document),
         );
         Ok(text + "\n" + &document)
     }
@@ -379,10 +381,10 @@ impl Converted {
 /// Why `[apps]` cannot have this value; `None` if it can.
 fn rejection(key: &str, value: &Value) -> Option<String> {
     let section = Table::from_iter([(key.to_owned(), value.clone())]);
-    let error = section.try_into::<config::Apps>().err()?;
+    let error = section.try_into::<transom_config::Apps>().err()?;
     let expected = error.message().rsplit_once("expected ");
     Some(match expected {
-        Some((_, expected)) => format!("expected {}", config::expected_in_words(expected.trim())),
+        Some((_, expected)) => format!("expected {}", transom_config::expected_in_words(expected.trim())),
         None => error.message().to_owned(),
     })
 }
@@ -410,7 +412,7 @@ fn is_plain_assignment(line: &str) -> bool {
 
 /// Whether `[apps]` has this key.
 fn is_setting(key: &str) -> bool {
-    let section = Table::try_from(config::Apps::default()).unwrap_or_default();
+    let section = Table::try_from(transom_config::Apps::default()).unwrap_or_default();
     section.contains_key(key)
 }
 

@@ -1,7 +1,7 @@
 use std::io::Write;
+use transom_config::Settings;
 
 use super::*;
-use crate::config::Settings;
 
 const COMMAND_LINE: &str = "# The flags of the old unit file.\n\
     java -Xmx512m -jar /opt/marathon.jar --master zk://u:zk-secret@z1:2181,z2:2181/mesos \\\n\
@@ -23,7 +23,7 @@ fn imported(flags: Flags) -> (String, Settings) {
         .tempfile()
         .expect("a file");
     file.write_all(text.as_bytes()).expect("written");
-    let loaded = config::load(Some(file.path()), config::Overrides::default());
+    let loaded = transom_config::load(Some(file.path()), transom_config::Overrides::default());
     let (settings, _) = loaded.unwrap_or_else(|error| panic!("{error}\n{text}"));
     (text, settings)
 }
@@ -55,7 +55,7 @@ fn a_command_line_becomes_settings_that_the_daemon_reads() {
     );
     assert_eq!(apps.allowed_origins.len(), 2);
     // Clients of Marathon read its form of the plans in events.
-    assert_eq!(apps.events.plan_format, config::PlanFormat::Upstream);
+    assert_eq!(apps.events.plan_format, transom_config::PlanFormat::Upstream);
     let cluster = settings.cluster;
     assert_eq!(cluster.master, "zk://u:zk-secret@z1:2181,z2:2181/mesos");
     assert_eq!(
@@ -175,7 +175,10 @@ fn features_without_counterpart_are_dropped_with_a_note() {
     ));
     let apps = settings.apps.expect("on");
     assert_eq!(apps.enable_features.len(), 3, "{text}");
-    assert_eq!(apps.gpu_scheduling_behavior, config::GpuScheduling::Restricted);
+    assert_eq!(
+        apps.gpu_scheduling_behavior,
+        transom_config::GpuScheduling::Restricted
+    );
     let comments = comments(&text);
     for expected in [
         "# * --enable_features \"vips\": ports with a VIP label need no switch",

@@ -9,7 +9,6 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::http::{self, Client, Endpoint, Failure};
-use crate::config;
 use crate::exit::{Misconfigured, Unavailable};
 
 /// Timeout of one request. It is long because a rollback compiles the earlier version again if its
@@ -128,7 +127,7 @@ impl Connection {
 impl AdminPort {
     /// The port's address and credentials. The options take precedence over the configuration.
     fn endpoint(&self, config: Option<&Path>) -> anyhow::Result<Endpoint> {
-        let section = config.map(config::admin).transpose()?.unwrap_or_default();
+        let section = config.map(transom_config::admin).transpose()?.unwrap_or_default();
         let url = self.admin.clone().unwrap_or_else(|| {
             let address = match section.listener {
                 address if !address.is_unspecified() => address,

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use transom_config::{Overrides, parts};
 use transom_plugin_host::{Registries, Signatures};
 
-use crate::config::{self, Overrides};
 use crate::exit::Misconfigured;
-use crate::sources;
 
 /// The file that is read by default, if it exists.
 const DEFAULT_CONFIG: &str = "transom.toml";
@@ -36,10 +35,12 @@ impl RegistryArgs {
 
     pub(super) fn read(&self) -> anyhow::Result<(Registries, Signatures)> {
         let file = self.file();
-        let (settings, _) = config::load(file.as_deref(), Overrides::default()).context(Misconfigured)?;
-        let mut registries = sources::registries(&settings.plugins.oci).context(Misconfigured)?;
+        let (settings, _) =
+            transom_config::load(file.as_deref(), Overrides::default()).context(Misconfigured)?;
+        let mut registries = parts::registries::registries(&settings.plugins.oci).context(Misconfigured)?;
         registries.plain_http.extend(self.plain_http.iter().cloned());
-        let signatures = sources::signatures(&settings.plugins.signatures).context(Misconfigured)?;
+        let signatures =
+            parts::registries::signatures(&settings.plugins.signatures).context(Misconfigured)?;
         Ok((registries, signatures))
     }
 }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
+use transom_config::parts;
 use transom_framework::{Framework, FrameworkService, ServiceHandle};
 use transom_plugin_host::{Plugins, Reserved};
 use transom_scheduler::{MaintenanceMode, Metrics};
 use transom_store::{Election, Measured, Store};
 use transom_web::{BoundPort, DaemonKey};
 
-use crate::daemon::from_settings;
-use crate::{config, daemon::reserved};
+use crate::daemon::reserved;
 
 /// The store, which is only opened if a service needs it.
 pub(crate) struct StoreContext {
@@ -29,12 +29,12 @@ pub(crate) struct StoreContext {
 
 impl StoreContext {
     pub(crate) async fn open(
-        section: &config::Store,
+        section: &transom_config::Store,
         daemon_prefix: String,
         registry: &mut Registry,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
-        let store = from_settings::open_store(section, token).await?;
+        let store = open_store(section, token).await?;
         // An embedded store belongs to one daemon.
         let shared = (!section.server.starts_with("file:")).then(|| Arc::clone(&store));
         let daemon_key = transom_framework::daemon_key(shared).await;
@@ -44,6 +44,42 @@ impl StoreContext {
             lease: Duration::from_secs(section.lease_seconds),
             daemon_prefix,
         })
+    }
+}
+
+/// The interval of checks of a store that does not answer yet.
+const STORE_POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Opens the store and waits until it answers. Without the store, the daemon does not know its running
+/// tasks.
+async fn open_store(
+    section: &transom_config::Store,
+    token: &CancellationToken,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let store = parts::store::config(section).open().await?;
+    let mut is_warned = false;
+    loop {
+        match store.get("transom/reachable").await {
+            Ok(_) => return Ok(store),
+            // The store logs the cause and retries.
+            Err(transom_store::Error::Unavailable { .. }) => {
+                if !is_warned {
+                    tracing::warn!("waiting for the store; the daemon serves no requests until it responds");
+                    if !section.server.starts_with("file:") {
+                        tracing::warn!(
+                            "if there is no Redis: `store.server = \"file:DIR\"` keeps everything in an embedded store in \
+                             the directory DIR, for one daemon alone"
+                        );
+                    }
+                    is_warned = true;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        tokio::select! {
+            () = token.cancelled() => bail!("stopped while waiting for the store"),
+            () = tokio::time::sleep(STORE_POLL_INTERVAL) => {}
+        }
     }
 }
 

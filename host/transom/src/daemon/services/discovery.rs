@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use async_trait::async_trait;
 
+use transom_config::{Settings, parts};
 use transom_framework::Routes;
 use transom_web::{AccessRules, PortConfig, Requirement};
 
 use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
 use crate::admin::overview::document::ServiceState;
-use crate::config::{self, Settings};
 use crate::daemon::reserved::ReservedPort;
-use crate::daemon::{Addresses, from_settings};
+use crate::daemon::{Addresses, process};
 use crate::exit::{Misconfigured, Unavailable};
 
 /// `[discovery]`
@@ -60,8 +60,8 @@ impl ServiceKind for Discovery {
 
 /// The configured service. Its ports are only bound when it starts.
 struct BoundDiscovery {
-    section: config::Discovery,
-    cluster: config::Cluster,
+    section: transom_config::Discovery,
+    cluster: transom_config::Cluster,
     file: PathBuf,
 }
 
@@ -77,8 +77,14 @@ impl BoundService for BoundDiscovery {
 
     async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>> {
         let masters = &context.cluster.config().masters;
-        let config = from_settings::discovery_config(self.section, &self.cluster, masters, &self.file)
-            .context(Misconfigured)?;
+        let config = parts::discovery::config(
+            self.section,
+            &self.cluster,
+            masters,
+            &self.file,
+            &process::hostname(),
+        )
+        .context(Misconfigured)?;
         let started = config.start(
             context.cluster.clone(),
             context.registry,

@@ -1,0 +1,17 @@
+//! The configuration of the state store, from `[store]`.
+
+use crate::Store;
+
+/// The configuration.
+pub fn config(section: &Store) -> transom_store::Config {
+    transom_store::Config {
+        user: section.user.clone(),
+        password: section.password.clone(),
+        database: section.database,
+        tls: section.ssl.then_some(transom_store::Tls {
+            verify: !section.skip_ssl,
+            authorities: None,
+        }),
+        ..transom_store::Config::new(&section.server)
+    }
+}
