@@ -28,10 +28,6 @@ pub use telemetry::Telemetry;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs, reason = "the type of a section describes it")]
-#[expect(
-    clippy::struct_field_names,
-    reason = "the file has the key `settings_version`"
-)]
 pub struct Settings {
     /// The version of the settings' format. It is only raised for a change that older daemons would
     /// misunderstand.

@@ -10,7 +10,6 @@
 mod discovery_only;
 mod metrics;
 mod open_files;
-pub(crate) mod process;
 mod reserved;
 pub(crate) mod services;
 
@@ -29,14 +28,15 @@ use futures::stream::FuturesUnordered;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use transom_cli::exit::{Misconfigured, Unavailable};
 use transom_cluster::Client;
+use transom_config::{Settings, parts};
 use transom_plugin_host::{Plugins, Reserved};
 
 use crate::admin::{self, Admin, ObservedStore};
-use crate::exit::{Misconfigured, Unavailable};
+use crate::service::{Service, Services};
 use reserved::ReservedPort;
-use services::{SERVICES, Service, Services, StartContext, StoreContext};
-use transom_config::{Settings, parts};
+use services::{SERVICES, StartContext, StoreContext};
 
 /// The timeout for all services to stop after a shutdown request.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);

@@ -8,11 +8,10 @@
 mod admin;
 mod cli;
 mod daemon;
-mod exit;
 #[cfg(test)]
 mod manual;
-mod output;
-mod plugin_archive;
+mod process;
+mod service;
 mod telemetry;
 
 use std::process::ExitCode;
@@ -49,5 +48,5 @@ fn main() -> ExitCode {
             runtime.shutdown_timeout(MAX_RUNTIME_SHUTDOWN);
             outcome
         });
-    exit::report(&outcome)
+    transom_cli::exit::report(&outcome)
 }

@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn every_documented_project_ends_with_a_copy_to_a_daemon() {
         for (language, ..) in LANGUAGES {
-            let page = format!("host/transom/templates/plugin/README.{language}.md");
+            let page = format!("host/cli/templates/plugin/README.{language}.md");
             let page = fs::read_to_string(crate::steps::root().join(page)).unwrap();
             let commands = commands(&page);
             let last = commands.last().unwrap();

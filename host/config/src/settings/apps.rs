@@ -16,7 +16,6 @@ use crate::schema;
 /// `[apps]`: long-running apps, with Marathon's API. Marathon's own names of keys are accepted too.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
-#[expect(clippy::struct_field_names, reason = "the names are those of the keys")]
 #[allow(missing_docs, reason = "the type of a section describes it")]
 pub struct Apps {
     /// The address of the port; others than loopback need credentials or `trusted_networks`.

@@ -19,7 +19,7 @@ use transom_plugin_host::printable;
 use transom_web::ApiError;
 
 use super::plugins::{EscapedJson, duration};
-use crate::daemon::services::Services;
+use crate::service::Services;
 
 /// The maximum number of concurrent explanations; further requests are rejected.
 const MAX_CONCURRENT: usize = 4;

@@ -60,7 +60,7 @@ use transom_web::{BoundPort, Caller, Limits, RequestMetrics};
 pub(crate) use self::overview::ObservedStore;
 use self::overview::Overviews;
 pub(crate) use self::uploads::MAX_BODY;
-use crate::daemon::services::{Readiness, Services};
+use crate::service::{Readiness, Services};
 
 /// The state that the admin port shows.
 #[derive(Clone)]

@@ -24,7 +24,7 @@ use tower::ServiceExt;
 use transom_framework::Routes;
 use transom_web::{ApiError, Authority, Caller};
 
-use crate::daemon::services::Services;
+use crate::service::Services;
 
 /// The prefix of the paths.
 const PREFIX: &str = "/v1/services/";

@@ -17,12 +17,12 @@ use futures::StreamExt;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use transom_cli::plugin_archive::{self, ReadError};
 use transom_common::error_chain;
 use transom_plugin_host::{PluginFiles, Plugins, UploadError, printable};
 use transom_web::ApiError;
 
 use super::plugins::EscapedJson;
-use crate::plugin_archive::{self, ReadError};
 
 /// The maximum size of a body: the files, and the archive's overhead.
 pub(crate) const MAX_BODY: usize = PluginFiles::MAX_BYTES as usize + (2 << 20);

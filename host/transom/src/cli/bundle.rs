@@ -11,10 +11,12 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
-use super::plugin::connection::Connection;
-use crate::exit::Unavailable;
-use crate::output::{self, Output, print_line};
 use archive::Member;
+use transom_cli::{
+    Connection,
+    exit::Unavailable,
+    output::{self, Output, print_line},
+};
 
 /// Write an archive (.tar.gz) for a bug report or a question: state, metrics, configuration, plugins,
 /// the doctor's findings and the machine, with secrets masked.

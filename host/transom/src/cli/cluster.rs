@@ -10,14 +10,16 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
+use transom_cli::{
+    exit::{Misconfigured, Unavailable},
+    output::print_line,
+    signals::stop_on_signal,
+};
+use transom_config::{LogFormat, LogLevel};
 use transom_minicluster::{AgentConfig, AllowedHost, Disk, DiskKind, Images, Minicluster};
 
-use super::signals::stop_on_signal;
-use crate::exit::{Misconfigured, Unavailable};
-use crate::output::print_line;
 use crate::telemetry;
 use attributes::Attributes;
-use transom_config::{LogFormat, LogLevel};
 
 /// Run a one-node cluster manager for tests and demos: a master and several agents that run tasks
 /// as local processes, and those with an image through Podman or Docker.

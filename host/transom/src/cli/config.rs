@@ -6,11 +6,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use transom_cli::{
+    exit::Misconfigured,
+    output::{self, Output},
+};
 
 use super::import::Import;
 use super::ports::{self, Port};
-use crate::exit::Misconfigured;
-use crate::output::{self, Output};
 
 /// Check, convert or explain a configuration without starting the daemon.
 #[derive(Debug, Subcommand)]

@@ -8,14 +8,16 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
+use transom_cli::{
+    exit::Misconfigured,
+    output::{print_line, print_note},
+    signals::stop_on_signal,
+};
 
 use super::cluster::Shape;
 use super::ports::{self, Port};
-use super::signals::stop_on_signal;
 use crate::daemon::services::SERVICES;
 use crate::daemon::{Addresses, Daemon};
-use crate::exit::Misconfigured;
-use crate::output::{print_line, print_note};
 use crate::telemetry;
 
 /// Try everything on this machine: a cluster (by default of three agents), the store and every service,

@@ -7,13 +7,11 @@ use std::path::Path;
 use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
+use transom_cli::{exit::Misconfigured, output::print_line, signals::stop_on_signal};
+use transom_config::{Import, LogFormat};
 
-use super::signals::stop_on_signal;
-use crate::exit::Misconfigured;
-use crate::output::print_line;
 use crate::{daemon, telemetry};
 use flags::Flags;
-use transom_config::{Import, LogFormat};
 
 /// Run discovery alone, as a drop-in for mesos-dns: its flags and its JSON configuration file.
 ///

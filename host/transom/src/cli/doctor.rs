@@ -28,13 +28,15 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
+use transom_cli::{
+    exit::{Misconfigured, Unavailable},
+    output::{Output, print_note},
+    status::style::Style,
+};
 use transom_config::Settings;
 use transom_plugin_host::{printable, printable_json};
 
 use super::ports::Port;
-use super::status::style::Style;
-use crate::exit::{Misconfigured, Unavailable};
-use crate::output::{Output, print_note};
 pub(super) use finding::{Finding, State};
 
 /// Timeout of one check: the whole run takes little longer.

@@ -9,18 +9,17 @@ mod marathon;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use toml::{Table, Value};
+use transom_cli::exit::{Misconfigured, Unavailable};
+use transom_cli::output::write_new;
 
 use super::dev::shipped_components;
 use super::discovery::invalid_file;
-use crate::exit::{Misconfigured, Unavailable};
 
 /// Convert another program's configuration to TOML: that of Marathon or mesos-dns, or `airflow.cfg`
 /// of the workflow engine.
@@ -145,18 +144,6 @@ impl Import {
         }
         Ok(())
     }
-}
-
-/// Writes a new file that only its owner may read, because of the secrets in it.
-pub(super) fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
-    let options = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file);
-    let mut output = options.with_context(|| format!("cannot create {}", file.display()))?;
-    let written = output.write_all(text.as_bytes()).and_then(|()| output.sync_all());
-    written.with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// A heading and its points as comments of the TOML; empty without points.

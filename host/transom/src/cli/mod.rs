@@ -1,25 +1,18 @@
 //! The command line: one file per command.
 
-mod apps;
 mod bundle;
 mod cluster;
 mod config;
 mod dev;
 mod discovery;
 mod doctor;
-mod fw;
-mod http;
 mod import;
-mod job;
-mod plugin;
 mod ports;
 mod serve;
 mod shell;
-mod signals;
-mod status;
-mod top;
 
 use clap::{Parser, Subcommand};
+use transom_cli::{apps, fw, job, plugin, status, top};
 
 /// One daemon for a Mesos-type cluster: service discovery (DNS and HTTP), long-running apps with
 /// checks and an event stream, Kubernetes as cluster tasks, and workflow tasks.
@@ -51,13 +44,11 @@ enum Command {
     Top(top::Top),
     Doctor(doctor::Doctor),
     Bundle(bundle::Bundle),
-    #[command(subcommand)]
     Plugin(plugin::PluginCommand),
-    #[command(subcommand)]
     Apps(apps::AppsCommand),
-    #[command(subcommand, visible_alias = "operator")]
+    #[command(visible_alias = "operator")]
     Job(job::JobCommand),
-    #[command(subcommand, visible_alias = "m3s")]
+    #[command(visible_alias = "m3s")]
     Fw(fw::FwCommand),
     Completions(shell::Completions),
     Man(shell::Man),
@@ -66,7 +57,7 @@ enum Command {
 impl CommandLine {
     /// Whether this process was started only to compile a component.
     pub(crate) fn is_compilation(&self) -> bool {
-        matches!(self.command, Command::Plugin(plugin::PluginCommand::Compile))
+        matches!(&self.command, Command::Plugin(command) if command.is_compilation())
     }
 
     pub(crate) async fn run(self) -> anyhow::Result<()> {

@@ -6,12 +6,11 @@ use anyhow::Context;
 use clap::Args;
 use sd_notify::NotifyState;
 use tokio_util::sync::CancellationToken;
+use transom_cli::{exit::Misconfigured, signals::stop_on_signal};
 use transom_config::Settings;
 
 use super::ports::{self, Port};
-use super::signals::stop_on_signal;
 use crate::daemon::Daemon;
-use crate::exit::Misconfigured;
 use crate::telemetry;
 
 /// Run the daemon with every service that the configuration enables, until Ctrl-C or SIGTERM.

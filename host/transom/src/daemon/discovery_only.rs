@@ -12,9 +12,10 @@ use transom_cluster::Client;
 use transom_config::{Import, parts};
 use transom_web::PortConfig;
 
-use super::services::Services;
-use super::{SHUTDOWN_TIMEOUT, metrics, process};
+use super::{SHUTDOWN_TIMEOUT, metrics};
 use crate::admin::{self, Admin};
+use crate::process;
+use crate::service::Services;
 
 /// Serves lookups until `token` is cancelled, then waits until everything has stopped.
 ///

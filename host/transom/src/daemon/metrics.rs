@@ -15,8 +15,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::process;
-use super::services::Services;
+use crate::process;
+use crate::service::Services;
 
 /// Registers the metrics. Must be called once, after the services have started.
 pub(super) fn register(registry: &mut Registry, services: &Services) {

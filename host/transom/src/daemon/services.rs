@@ -15,13 +15,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde::Serialize;
+use transom_cli::overview::{ServiceState, Waiting};
 use transom_config::Settings;
-use transom_framework::{FrameworkStatus, Placements, Routes, ServiceHandle};
+use transom_framework::{Placements, Routes, ServiceHandle};
 
 use super::Addresses;
 use super::reserved::ReservedPort;
-use crate::admin::overview::document::{ServiceState, Waiting};
+use crate::service::{Readiness, Service};
 
 pub(crate) use apps::Apps;
 pub(crate) use context::{StartContext, StoreContext};
@@ -72,79 +72,6 @@ pub(crate) trait BoundService: Send {
 
     /// Starts the service, or the services that share its port.
     async fn start(self: Box<Self>, context: &mut StartContext<'_>) -> anyhow::Result<Vec<Box<dyn Service>>>;
-}
-
-/// A running service.
-#[async_trait]
-pub(crate) trait Service: Send + Sync {
-    /// The name of the service, which is that of its section: `apps`, or `kubernetes.NAME`.
-    fn name(&self) -> &'static str;
-
-    /// The addresses of the ports, by the names of the ports.
-    fn addresses(&self) -> Vec<(&'static str, SocketAddr)>;
-
-    /// The service's entry in `/ready`.
-    fn readiness(&self) -> Readiness;
-
-    /// The service's part of `/v1/overview`, read from snapshots.
-    fn summary(&self) -> ServiceState;
-
-    /// Explains the placement of the service's tasks; `None` for a service without a framework.
-    fn placements(&self) -> Option<Arc<dyn Placements>> {
-        None
-    }
-
-    /// Explains the decisions of plugins about events and checks; `None` for a service without them.
-    fn explainer(&self) -> Option<&transom_apps::Explainer> {
-        None
-    }
-
-    /// The routes of the service's HTTP port, for the admin port, which controls access itself.
-    fn routes(&self) -> Option<Routes>;
-
-    /// Returns when the service's ports and its framework have ended.
-    async fn stopped(&self);
-}
-
-/// The running services.
-pub(crate) type Services = Arc<[Box<dyn Service>]>;
-
-/// One service in `/ready`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Readiness {
-    pub(crate) ready: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) framework: Option<FrameworkReadiness>,
-    /// The present source of discovery's records: `stream`, `polling`, or `none` while no master
-    /// can be reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) source: Option<&'static str>,
-    /// Why discovery's records are incomplete, if they are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) problem: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct FrameworkReadiness {
-    pub(crate) name: String,
-    /// Host and port of the leader's service; null while there is no leader.
-    pub(crate) leader: Option<String>,
-    /// Whether this daemon is the leader.
-    pub(crate) leading: bool,
-    /// Whether the leader is subscribed with the cluster manager; absent on a standby.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) subscribed: Option<bool>,
-}
-
-impl From<FrameworkStatus> for FrameworkReadiness {
-    fn from(status: FrameworkStatus) -> Self {
-        Self {
-            name: status.name,
-            leader: status.leader,
-            leading: status.leading,
-            subscribed: status.subscribed,
-        }
-    }
 }
 
 /// Pending tasks as the overview shows them.
@@ -215,34 +142,7 @@ impl Service for FrameworkService {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn readiness_omits_fields_that_a_service_lacks() {
-        let with = |framework, source| Readiness {
-            ready: true,
-            framework,
-            source,
-            problem: None,
-        };
-        let standby = FrameworkReadiness {
-            name: "marathon".to_owned(),
-            leader: Some("other:8080".to_owned()),
-            leading: false,
-            subscribed: None,
-        };
-        let expected = json!({"name": "marathon", "leader": "other:8080", "leading": false});
-        assert_eq!(
-            json!(with(Some(standby), None)),
-            json!({"ready": true, "framework": expected})
-        );
-        assert_eq!(
-            json!(with(None, Some("stream"))),
-            json!({"ready": true, "source": "stream"})
-        );
-    }
 
     #[test]
     fn ports_have_one_name_each() {

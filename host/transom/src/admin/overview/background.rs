@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
 use tokio::time::{sleep, timeout};
+use transom_cli::overview::{Agents, Amounts, Cluster, Process, Store};
 use transom_cluster::Client;
 use transom_cluster::operator::{Agent, GetAgents};
 use transom_cluster::v1::Resource;
 use transom_plugin_host::printable;
 
-use super::document::{Agents, Amounts, Cluster, Process, Store};
-use crate::daemon::process;
+use crate::process;
 
 /// The pause between two polls of the cluster manager, and of the store.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);

@@ -4,8 +4,7 @@
 //! manager, the store and the process. [`problems`] finds problems, and adds advice.
 
 mod background;
-pub(crate) mod document;
-pub(crate) mod problems;
+mod problems;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,15 +13,15 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 use jiff::Timestamp;
+use transom_cli::overview::{self as document, Attention, Framework, Overview, Point, Port, Service};
 use transom_cluster::Client;
 use transom_plugin_host::{AdmissionOutcome, Plugins, RolloutKind, State as PluginState, Status};
 
 use self::background::Observed;
 pub(crate) use self::background::ObservedStore;
-use self::document::{Attention, Framework, Overview, Point, Port, Service};
 use super::plugins::EscapedJson;
-use crate::daemon::process;
-use crate::daemon::services::Services;
+use crate::process;
+use crate::service::Services;
 
 /// The version of the document.
 const API: u32 = 1;
@@ -121,7 +120,7 @@ async fn overview(State(overviews): State<Overviews>) -> EscapedJson<Overview> {
     EscapedJson(overviews.read())
 }
 
-fn service(service: &dyn crate::daemon::services::Service) -> Service {
+fn service(service: &dyn crate::service::Service) -> Service {
     let readiness = service.readiness();
     let ports = service.addresses().into_iter().map(|(name, address)| Port {
         name: name.to_owned(),

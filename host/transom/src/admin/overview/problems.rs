@@ -2,9 +2,9 @@
 #![deny(clippy::disallowed_methods, reason = "rules take the time from the document")]
 
 use jiff::Timestamp;
-
-use super::document::{
+use transom_cli::overview::{
     Cluster, Deployment, Overview, Plugins, Point, Problem, Process, Service, Severity, Store, Waiting,
+    reasons, rounded_duration, with_plural,
 };
 
 /// A task that waits longer for its launch is a problem, in seconds.
@@ -173,24 +173,6 @@ fn waiting_problem(service: &Service, waiting: &Waiting, now: Timestamp) -> Opti
     Some((message, advice))
 }
 
-/// The reasons for which something waits, most frequent first: `InsufficientCpus (3 of 4 offers)`.
-pub(crate) fn reasons(waiting: &Waiting) -> String {
-    let mut all: Vec<_> = waiting.reasons.iter().collect();
-    all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let mut text: Vec<String> = all
-        .iter()
-        .map(|(reason, count)| match waiting.offers {
-            0 => (*reason).clone(),
-            offers => format!("{reason} ({count} of {})", with_plural(offers.into(), "offer")),
-        })
-        .collect();
-    text.extend(waiting.message.clone());
-    if text.is_empty() {
-        text.push("no round of offers yet".to_owned());
-    }
-    text.join(", ")
-}
-
 fn deployment_problem(deployment: &Deployment, now: Timestamp) -> Option<String> {
     let seconds = seconds_since(deployment.since, now);
     (seconds >= MAX_DEPLOYMENT_SECONDS).then(|| {
@@ -339,23 +321,8 @@ fn check_process(process: &Process, problems: &mut Vec<Problem>) {
     ));
 }
 
-fn with_plural(number: u64, noun: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{s}")
-}
-
 fn seconds_since(since: Timestamp, now: Timestamp) -> u64 {
     u64::try_from(now.duration_since(since).as_secs()).unwrap_or_default()
-}
-
-/// A time in its largest unit, rounded down: `4 min`.
-pub(crate) fn rounded_duration(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]

@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
+use transom_cli::{Connection, exit::Misconfigured, overview::Overview, status};
 use transom_config::{Overrides, Settings};
 
 use super::archive::{Member, bounded};
 use super::masks::{self, Secrets};
-use crate::admin::overview::document::Overview;
-use crate::cli::plugin::connection::Connection;
-use crate::cli::{doctor, status};
-use crate::exit::Misconfigured;
+use crate::cli::doctor;
 
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,11 +5,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
+use transom_cli::{Connection, overview::Overview};
 use transom_config::Settings;
 
 use super::Finding;
-use crate::admin::overview::document::Overview;
-use crate::cli::plugin::connection::Connection;
 
 const CHECK: &str = "ports";
 /// Timeout of a request to a daemon that may run.

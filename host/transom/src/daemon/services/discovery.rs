@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use async_trait::async_trait;
 
+use transom_cli::{
+    exit::{Misconfigured, Unavailable},
+    overview::ServiceState,
+};
 use transom_config::{Settings, parts};
 use transom_framework::Routes;
 use transom_web::{AccessRules, PortConfig, Requirement};
 
 use super::{BoundService, DevHints, PortName, Readiness, Service, ServiceKind, StartContext};
-use crate::admin::overview::document::ServiceState;
+use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
-use crate::daemon::{Addresses, process};
-use crate::exit::{Misconfigured, Unavailable};
+use crate::process;
 
 /// `[discovery]`
 pub(crate) struct Discovery;

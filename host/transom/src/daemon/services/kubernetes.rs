@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
+use transom_cli::{
+    exit::Unavailable,
+    overview::{ServiceState, Waiting},
+};
 use transom_cluster::v1;
 use transom_config::{Settings, parts};
 use transom_kubernetes::{Instance, Resources, config as service};
@@ -13,10 +17,8 @@ use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
 
 use super::{BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext};
-use crate::admin::overview::document::{ServiceState, Waiting};
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
-use crate::exit::Unavailable;
 
 /// The minimum interval of REVIVE calls. It can be long, because there are few tasks, and they are
 /// launched one after another.

@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use async_trait::async_trait;
+use transom_cli::{
+    exit::{Misconfigured, Unavailable},
+    overview::ServiceState,
+};
 use transom_cluster::v1;
 use transom_config::{Settings, parts};
 use transom_scheduler::MaintenanceMode;
@@ -13,10 +17,8 @@ use transom_web::BoundPort;
 use super::{
     BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext, waiting_documents,
 };
-use crate::admin::overview::document::ServiceState;
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
-use crate::exit::{Misconfigured, Unavailable};
 
 /// `[workflow]`
 pub(crate) struct Workflow;

@@ -1,0 +1,27 @@
+//! The commands that are clients of a daemon, and what they share with the program's other commands.
+//!
+//! * [`apps`], [`fw`], [`job`], [`plugin`]: clients of the services' ports and of the admin port
+//! * [`status`], [`top`]: the state of a daemon, from [`overview`], the document that the daemon
+//!   serves
+//! * [`Connection`]: a client of the admin port
+//! * [`output`], [`exit`], [`signals`]: tables and JSON, exit codes, and the end of a command
+//! * [`plugin_archive`]: the body of an upload
+#![forbid(unsafe_code)]
+// They panic if the other end of a pipe is closed; see `output::print_line`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod admin_port;
+pub mod apps;
+pub mod exit;
+pub mod fw;
+mod http;
+pub mod job;
+pub mod output;
+pub mod overview;
+pub mod plugin;
+pub mod plugin_archive;
+pub mod signals;
+pub mod status;
+pub mod top;
+
+pub use admin_port::Connection;
