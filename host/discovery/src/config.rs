@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use transom_web::AllowedHost;
 
-use crate::dns::forward::ForwardPolicy;
 use crate::labels::LabelRule;
 use crate::source::StreamTimeouts;
 
@@ -41,6 +40,27 @@ impl IpSource {
             Self::Docker => "docker",
             Self::Mesos => "mesos",
             Self::Netinfo => "netinfo",
+        }
+    }
+}
+
+/// How the resolvers of a zone are queried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardPolicy {
+    /// One after the other in the configured order, those that fail last. The first reply of any
+    /// kind is used.
+    #[default]
+    Sequential,
+    /// Four at the same time; the first reply that is neither SERVFAIL nor REFUSED is used.
+    Parallel,
+}
+
+impl ForwardPolicy {
+    /// Its name in configurations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Parallel => "parallel",
         }
     }
 }

@@ -43,8 +43,7 @@ mod summary;
 pub mod zone;
 pub mod zone_config;
 
-pub use config::{ClusterSettings, Config, IpSource};
-pub use dns::forward::ForwardPolicy;
+pub use config::{ClusterSettings, Config, ForwardPolicy, IpSource};
 pub use error::{Error, Result};
 pub use handle::Discovery;
 pub use problem::Problem;

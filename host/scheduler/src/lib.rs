@@ -114,6 +114,7 @@ mod config;
 mod error;
 mod matching;
 mod metrics;
+mod retry;
 mod store;
 mod subscription;
 #[cfg(test)]

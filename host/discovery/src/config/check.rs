@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
+use super::ForwardPolicy;
 use super::{Config, IpSource};
-use crate::dns::forward::ForwardPolicy;
 use crate::{Error, Result};
 
 /// The port of name servers.

@@ -44,7 +44,7 @@ pub use metrics::Metrics;
 
 use super::Transport;
 use super::packet::code;
-use crate::Config;
+use crate::{Config, ForwardPolicy};
 use cache::{CachedReply, Key, ReplyCache};
 use coalesce::{Begin, Coalescer, InFlight, Joined};
 use metrics::ForwardOutcome;
@@ -53,27 +53,6 @@ use reply::SizeLimit;
 use resolvers::Resolvers;
 use upstream::{Upstream, UpstreamContext};
 use zones::Zones;
-
-/// How the resolvers of a zone are queried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ForwardPolicy {
-    /// One after the other in the configured order, those that fail last. The first reply of any
-    /// kind is used.
-    #[default]
-    Sequential,
-    /// Four at the same time; the first reply that is neither SERVFAIL nor REFUSED is used.
-    Parallel,
-}
-
-impl ForwardPolicy {
-    /// Its name in configurations.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Parallel => "parallel",
-        }
-    }
-}
 
 /// The settings of a forwarder.
 #[derive(Clone, Debug)]

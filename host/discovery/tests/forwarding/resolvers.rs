@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
-use transom_discovery::dns::forward::{ForwardPolicy, Settings};
+use transom_discovery::ForwardPolicy;
+use transom_discovery::dns::forward::Settings;
 
 use super::Transport::{Tcp, Udp};
 use super::common::{WAIT_TIMEOUT, query, wait_until, with_edns};

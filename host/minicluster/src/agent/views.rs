@@ -1,8 +1,8 @@
 //! An agent's own documents: `/state`, `/containers`, and the responses of its `POST /api/v1`.
 
 use crate::{
-    master::{flags, operator_views, state_views},
-    state::{Agent, AgentId, Executor, Framework, State, Task, VERSION, epoch},
+    master::{flags, state_views},
+    state::{Agent, AgentId, Executor, Framework, State, Task, VERSION, epoch, operator_views},
     wire::{
         json as doc,
         resources::{ReservationFormat, Resources},

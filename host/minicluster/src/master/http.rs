@@ -1,6 +1,6 @@
 //! The master's routes, all of them with and without the prefix `/master`.
 
-use super::{faults, flags, maintenance, metrics, operator_views, state_views, visibility};
+use super::{faults, flags, maintenance, metrics, state_views};
 use crate::{
     http::{
         Body, HttpResult, Refusal, authenticate, check_accept, check_plain_type, empty, form, json,
@@ -8,7 +8,7 @@ use crate::{
         route, stream_response, text,
     },
     shared::Shared,
-    state::{AgentId, FrameworkId, Reply, State, validate_scheduler_call},
+    state::{AgentId, FrameworkId, Reply, State, operator_views, validate_scheduler_call, visibility},
     wire::{json as doc, messages},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};

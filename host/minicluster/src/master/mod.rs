@@ -5,6 +5,4 @@ pub(crate) mod flags;
 pub(crate) mod http;
 mod maintenance;
 pub(crate) mod metrics;
-pub(crate) mod operator_views;
 pub(crate) mod state_views;
-pub(crate) mod visibility;

@@ -2,9 +2,9 @@
 //!
 //! Here counts and amounts are floats, ids are plain text and ports are the text `"[a-b, c-d]"`.
 
-use super::{flags, operator_views};
+use super::flags;
 use crate::{
-    state::{Agent, Executor, Framework, State, Task, TaskState, VERSION},
+    state::{Agent, Executor, Framework, State, Task, TaskState, VERSION, operator_views},
     wire::{
         json as doc,
         resources::{ReservationFormat, Resources},

@@ -439,7 +439,9 @@ impl State {
             released: false,
         };
         let launch = self.task_launch(&task, group.cloned());
-        self.announce(&json!({"type": "TASK_ADDED", "task_added": {"task": crate::master::operator_views::task(&task)}}));
+        self.announce(
+            &json!({"type": "TASK_ADDED", "task_added": {"task": crate::state::operator_views::task(&task)}}),
+        );
         if let Some(framework) = self.frameworks.get_mut(&accepted.framework) {
             framework.tasks.insert(key.task.clone(), task);
             let agent = launch.agent.clone();

@@ -4,7 +4,7 @@ use super::{
     Agent, AgentId, Connection, Effect, FrameworkId, KillOrder, MAX_COMPLETED_TASKS, Reply, State, TaskKey,
     TaskState, epoch, time_info,
 };
-use crate::{config::AgentConfig, master::operator_views, wire::json as doc};
+use crate::{config::AgentConfig, state::operator_views, wire::json as doc};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration, time::Instant};
 

@@ -1,7 +1,7 @@
 //! Faults: deliberate failures of the cluster, each with the effects that were recorded from a real
 //! one.
 //!
-//! The rules are here and in [`super::restart`]; [`crate::master::faults`] is their API.
+//! The rules are here and in [`super::restart`]; their API is in `master`.
 
 use super::{
     AgentFault, AgentId, Connection, Effect, Framework, FrameworkId, KillOrder, State, TaskKey, model::Agent,

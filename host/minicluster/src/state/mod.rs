@@ -3,8 +3,8 @@
 //!
 //! Nothing here does input or output. Methods take the current time where they need it, send events
 //! into bounded queues without waiting, and leave external actions, such as starting and killing
-//! processes, in [`State::effects`]. [`crate::shared::Shared`] guards the state with one lock,
-//! which is never held across an await.
+//! processes, in [`State::effects`]. One lock guards the state; it is never held across an await.
+//! The documents of the operator API are here because its events contain them.
 
 mod accept;
 mod accepted;
@@ -20,11 +20,13 @@ mod model;
 mod offers;
 mod operations;
 mod operator;
+pub(crate) mod operator_views;
 mod reconcile;
 mod restart;
 mod scheduler;
 mod tick;
 mod updates;
+pub(crate) mod visibility;
 
 pub(crate) use executors::{ExecutorEnd, validate_executor_call};
 pub(crate) use faults::{Gate, Port};

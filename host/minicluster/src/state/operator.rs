@@ -3,7 +3,7 @@
 
 use super::{FrameworkId, MAX_STREAM_EVENTS, MAX_WATCHERS, State, TaskState, Watcher};
 use crate::{
-    master::{operator_views, visibility},
+    state::{operator_views, visibility},
     wire::{
         json as doc,
         recordio::{self, Event},

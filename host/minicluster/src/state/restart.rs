@@ -25,7 +25,7 @@ use super::{
     frameworks::failover_timeout,
     model::ExecutorKey,
 };
-use crate::{config::Registry, master::operator_views, wire::recordio::ConnectionCut};
+use crate::{config::Registry, state::operator_views, wire::recordio::ConnectionCut};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, VecDeque},

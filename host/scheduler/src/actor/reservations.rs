@@ -19,8 +19,8 @@ use super::calls::make_calls;
 use super::{Actor, Timeouts};
 use crate::Reservation;
 use crate::matching::offered_reservation::{OfferedReservation, Owner};
+use crate::retry::Retry;
 use crate::store::reservations::ReservationLedger;
-use crate::subscription::retry::Retry;
 
 /// The reservations of this framework.
 pub(super) struct ReservationTracker {

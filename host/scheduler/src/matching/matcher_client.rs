@@ -22,7 +22,7 @@ use transom_plugin_host::matcher::{Agent, Candidate, Task, Verdict};
 use crate::PendingExplanation;
 use crate::matching::failures::Failures;
 use crate::matching::matcher::Matcher;
-use crate::subscription::retry::Retry;
+use crate::retry::Retry;
 
 /// Maximum candidates that the matcher evaluates in one call.
 const MAX_EVALUATED: usize = 2048;

@@ -17,7 +17,6 @@ use transom_cluster::{Caller, Client, Error, FrameworkId};
 use transom_common::Backoff;
 use transom_common::error_chain;
 
-pub(crate) mod retry;
 pub(crate) mod roles;
 
 use crate::Config;

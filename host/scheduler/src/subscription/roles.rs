@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use transom_cluster::v1::FrameworkInfo;
 use transom_common::Backoff;
 
-use super::retry::Retry;
+use crate::retry::Retry;
 
 /// The roles for the next subscription. Clones share them.
 #[derive(Clone, Debug)]

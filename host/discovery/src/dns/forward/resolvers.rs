@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use super::ForwardPolicy;
 use super::exchange::Failure;
 use super::query::Query;
 use super::reply::Reply;
 use super::upstream::Upstream;
+use crate::config::ForwardPolicy;
 use crate::dns::Transport;
 use crate::dns::packet::code;
 

@@ -2,7 +2,7 @@
 
 use super::SubscribedExecutor;
 use crate::{
-    master::operator_views,
+    state::operator_views,
     state::{
         AgentId, AgentUpdate, FrameworkId, MAX_STREAM_EVENTS, Reply, State, TaskId, TaskKey, TaskState,
         epoch,
