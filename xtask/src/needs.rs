@@ -13,7 +13,7 @@ pub(crate) mod kubernetes;
 pub(crate) mod node;
 
 /// The name of a program, the files that show that it is installed, and its package.
-const NEEDS: [(&str, &[&str], &str); 24] = [
+const NEEDS: [(&str, &[&str], &str); 25] = [
     // Only the server; the package `redis-server` would also start one as a service.
     (
         "redis-server",
@@ -44,6 +44,12 @@ const NEEDS: [(&str, &[&str], &str); 24] = [
     ("etcd", &["/usr/bin/etcd"], "etcd-server"),
     // The client of etcd, which also makes backups.
     ("etcdctl", &["/usr/bin/etcdctl"], "etcd-client"),
+    // The shell in the default image of a kvstore.
+    (
+        "bash-static",
+        &["/bin/bash-static", "/usr/bin/bash-static"],
+        "bash-static",
+    ),
     // A SQL server as datastore, and the client, which makes backups.
     ("MariaDB", &["/usr/sbin/mariadbd"], "mariadb-server"),
     ("mariadb", &["/usr/bin/mariadb"], "mariadb-client"),

@@ -486,9 +486,8 @@ impl Default for Kubernetes {
             ds_command: None,
             ds_endpoint: None,
             image_sql: "docker.io/mariadb:10.8.3".into(),
-            // The newest patch of 3.5 whose image has a shell, which the kvstore's commands need: from
-            // 3.5.7 on the images contain only etcd's programs. Before 3.5.3 data may be lost.
-            image_kvstore: "quay.io/coreos/etcd:v3.5.6".into(),
+            // kubeadm's image, which has a shell and no other programs. Before 3.5.3 data may be lost.
+            image_kvstore: "registry.k8s.io/etcd:3.5.21-0".into(),
             volume_ds: "/data/k3s/datastore/".into(),
             bootstrap_url: None,
             bootstrap: Bootstrap::default(),

@@ -1,11 +1,13 @@
 //! The shell commands (`sh`) of the one-off tasks, and of a kvstore that is being restored.
 //!
 //! A one-off task leaves its result in the file `result` of its sandbox: a word and a text. File
-//! names and addresses are quoted; a password is only in the environment.
+//! names and addresses are quoted; a password is only in the environment. The commands that run in the
+//! image of a kvstore need no program besides etcd's, because some images have none.
 
 use std::fmt::Write as _;
 
 use super::phase::OneOffOutcome;
+use crate::kvstore::DATA_FUNCTIONS;
 
 /// The file with the result of a one-off task.
 pub(crate) const RESULT: &str = "result";
@@ -40,26 +42,40 @@ pub(crate) struct Sql<'a> {
 
 /// The beginning of the command of a one-off task: the functions that write its result.
 const PRELUDE: &str = r#"
-say() { printf '%s\n' "$*" >result.part && mv result.part result; }
-log() { tail -c 600 log 2>/dev/null | tr '\n' ' '; }
+has() { command -v "$1" >/dev/null; }
+say() { printf '%s\n' "$*" >result; }
+log() {
+    text=
+    [ ! -e log ] || while IFS= read -r line || [ -n "$line" ]; do
+        [ "${#text}" -lt 600 ] || text=
+        text="$text$line "
+    done <log
+    printf %s "$text"
+}
+pause() {
+    if has sleep; then sleep 1; else etcdctl --endpoints=http://127.0.0.1:0 --command-timeout=1s get pause >/dev/null 2>&1; fi
+}
 fail() { say "failed $*: $(log)"; exit 1; }
 export ETCDCTL_API=3
 "#;
 
 /// Leaves the digest of the dump as the result.
 const WRITE_DIGEST: &str = r#"
-digest=$(sha256sum backup 2>log | cut -d ' ' -f 1)
-[ -n "$digest" ] || fail sha256sum
+digest=$(sha256sum backup 2>log) && digest=${digest%% *} && [ -n "$digest" ] || fail sha256sum
 say "done $digest"
 "#;
+/// Before [`WRITE_DIGEST`]: without the program, etcd's own digest in the snapshot has to do.
+const MAY_LACK_DIGEST: &str = r"
+has sha256sum || { say done; exit 0; }";
 
 /// The command that dumps a kvstore, from the first of its members that answers.
 pub(crate) fn dump_kvstore(folder: &str, endpoints: &[String]) -> String {
     let endpoints: Vec<String> = endpoints.iter().map(|endpoint| quoted(endpoint)).collect();
     format!(
-        "cd {folder} || exit 1\n{PRELUDE}made=\nfor endpoint in {}; do\n  rm -f backup backup.part\n  \
+        "cd {folder} || exit 1\n{PRELUDE}made=\nfor endpoint in {}; do\n  \
+         if has rm; then rm -f backup backup.part; fi\n  \
          if etcdctl --endpoints=\"$endpoint\" snapshot save backup >log 2>&1; then made=1; break; fi\ndone\n\
-         [ -n \"$made\" ] || fail etcdctl snapshot save{WRITE_DIGEST}",
+         [ -n \"$made\" ] || fail etcdctl snapshot save{MAY_LACK_DIGEST}{WRITE_DIGEST}",
         endpoints.join(" ")
     )
 }
@@ -69,9 +85,10 @@ pub(crate) fn check_kvstore(folder: &str, endpoint: &str, seconds: u64) -> Strin
     let seconds = seconds.min(MAX_HEALTH_SECONDS);
     let endpoint = quoted(endpoint);
     format!(
-        "cd {folder} || exit 1\n{PRELUDE}end=$(( $(date +%s) + {seconds} ))\n\
+        "cd {folder} || exit 1\n{PRELUDE}now() {{ if has date; then date +%s; else echo \"${{SECONDS:-0}}\"; fi; }}\n\
+         end=$(( $(now) + {seconds} ))\n\
          until etcdctl --endpoints={endpoint} endpoint health >log 2>&1; do\n  \
-         [ \"$(date +%s)\" -lt \"$end\" ] || fail etcdctl endpoint health\n  sleep 1\ndone\nsay done\n"
+         [ \"$(now)\" -lt \"$end\" ] || fail etcdctl endpoint health\n  pause\ndone\nsay done\n"
     )
 }
 
@@ -87,7 +104,7 @@ fn sql_client_functions(sql: &Sql<'_>) -> String {
     } = sql;
     // With this option the clients of both MariaDB and MySQL require TLS and a certificate of the
     // authority, which signs no other servers. Their options for the check of names differ.
-    let authority = if *tls { " --ssl-ca=\"$tls/ca.pem\"" } else { "" };
+    let authority = if *tls { " --ssl-ca=\"${tls}ca.pem\"" } else { "" };
     let (host, user, database) = (quoted(host), quoted(user), quoted(database));
     format!(
         "dump=$(command -v mariadb-dump || command -v mysqldump) || fail there is no mariadb-dump and no mysqldump\n\
@@ -150,16 +167,11 @@ pub(crate) fn restore_kvstore(
     let _ = write!(
         line,
         "cd {folder} || exit 1\n\
-         [ \"$(sha256sum backup | cut -d ' ' -f 1)\" = {sha256} ] || {{ echo 'the fetched backup has another digest' >&2; exit 1; }}\n\
+         if has sha256sum; then\n  digest=$(sha256sum backup)\n  \
+         [ \"${{digest%% *}}\" = {sha256} ] || {{ echo 'the fetched backup has another digest' >&2; exit 1; }}\nfi\n\
          tool=$(command -v etcdutl || command -v etcdctl) || exit 1\n\
-         rm -rf \"$data/restore-new\" || exit 1\n\
-         ETCDCTL_API=3 \"$tool\" snapshot restore backup --data-dir \"$data/restore-new\"{member} || exit 1\n\
-         for other in \"$data\"/before-*; do\n  case \"$other\" in \"$before\"*) ;; *) rm -rf \"$other\" ;; esac\ndone\n\
-         if [ ! -e \"$before\" ]; then\n  mkdir \"$before.part\" 2>/dev/null\n  \
-         if [ -e \"$data/member\" ]; then mv \"$data/member\" \"$before.part/member\" || exit 1; fi\n  \
-         mv \"$before.part\" \"$before\" || exit 1\nfi\n\
-         rm -rf \"$data/member\" && mv \"$data/restore-new/member\" \"$data/member\" || exit 1\n\
-         rm -rf \"$data/restore-new\" backup\n) || exit 1\n"
+         restore() {{ ETCDCTL_API=3 \"$tool\" snapshot restore backup --data-dir \"$1\"{member}; }}\n\
+         {RESTORE}) || exit 1\n"
     );
     line
 }
@@ -167,21 +179,71 @@ pub(crate) fn restore_kvstore(
 /// The command that runs before a kvstore starts and restores the data directory that it had before
 /// the operation.
 pub(crate) fn revert_kvstore(data: &str, operation: &str) -> String {
-    let mut line = preamble(data, operation);
-    line.push_str(
-        "rm -rf \"$data/restore-new\"\n\
-         if [ -e \"$before.part/member\" ]; then mv \"$before.part/member\" \"$data/member\" || exit 1; fi\n\
-         if [ -e \"$before\" ]; then\n  rm -rf \"$data/member\" || exit 1\n  \
-         if [ -e \"$before/member\" ]; then mv \"$before/member\" \"$data/member\" || exit 1; fi\n  \
-         rmdir \"$before\" || exit 1\n\
-         elif [ ! -e \"$data/member\" ]; then\n  echo 'the former data is not here' >&2\n  exit 1\nfi\n) || exit 1\n",
-    );
-    line
+    format!("{}{REVERT}) || exit 1\n", preamble(data, operation))
 }
+
+/// Exchanges directories. Without the programs for that, a subfolder becomes the one with the data, and
+/// the file `$before` has the name of the former one.
+const RESTORE: &str = r#"if exchanges; then
+  rm -rf "$data/restore-new" || exit 1
+  restore "$data/restore-new" || exit 1
+  for other in "$data"/before-*; do
+    case "$other" in "$before"*) ;; *) rm -rf "$other" ;; esac
+  done
+  if [ ! -e "$before" ]; then
+    mkdir "$before.part" 2>/dev/null
+    if [ -e "$data/member" ]; then mv "$data/member" "$before.part/member" || exit 1; fi
+    mv "$before.part" "$before" || exit 1
+  fi
+  rm -rf "$data/member" && mv "$data/restore-new/member" "$data/member" || exit 1
+  rm -rf "$data/restore-new" backup
+else
+  if ! former; then
+    find_data "$data"
+    former=${folder#"$data"}
+    former=${former#/}
+    former=${former:-.}
+    printf '%s\n' "$former" >"$before" || exit 1
+  fi
+  find_unused "$data"
+  restore "$data/$unused" || exit 1
+  select_data "$data" "$unused" || exit 1
+  for other in "$data"/before-*; do
+    if [ -f "$other" ] && [ "$other" != "$before" ]; then printf '' >"$other"; fi
+  done
+  drop_other_data "$data" "$unused" "$former"
+  printf '' >backup
+fi
+"#;
+const REVERT: &str = r#"if exchanges; then
+  rm -rf "$data/restore-new"
+  if [ -e "$before.part/member" ]; then mv "$before.part/member" "$data/member" || exit 1; fi
+  if [ -e "$before" ]; then
+    rm -rf "$data/member" || exit 1
+    if [ -e "$before/member" ]; then mv "$before/member" "$data/member" || exit 1; fi
+    rmdir "$before" || exit 1
+  elif [ ! -e "$data/member" ]; then
+    echo 'the former data is not here' >&2
+    exit 1
+  fi
+elif former; then
+  select_data "$data" "$former" || exit 1
+  drop_other_data "$data" "$former" "$former"
+  printf '' >"$before" || exit 1
+else
+  find_data "$data"
+  [ -e "$folder/member" ] || { echo 'the former data is not here' >&2; exit 1; }
+fi
+"#;
 
 /// The beginning of a part of a longer command that runs in a subshell.
 fn preamble(data: &str, operation: &str) -> String {
-    format!("(\nPATH=\"$PATH:/usr/local/bin\"\ndata={data}\nbefore=\"$data/before-{operation}\"\n")
+    format!(
+        "(\nPATH=\"$PATH:/usr/local/bin\"\ndata={data}\nbefore=\"$data/before-{operation}\"\n\
+         has() {{ command -v \"$1\" >/dev/null; }}\n\
+         exchanges() {{ [ ! -e \"$data/current\" ] && has rm && has mv && has mkdir; }}\n\
+         former() {{ read -r former 2>/dev/null <\"$before\"; }}\n{DATA_FUNCTIONS}"
+    )
 }
 
 /// Parses the result of a one-off task.

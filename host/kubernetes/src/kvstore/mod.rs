@@ -24,6 +24,8 @@ use crate::{Error, Result};
 
 pub(crate) use record::{KvstoreRecord, Voter};
 
+/// Functions of a shell for the folder with the data of a member.
+pub(crate) const DATA_FUNCTIONS: &str = include_str!("data.sh");
 /// The timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of an answer.

@@ -9,6 +9,7 @@ use transom_launch::{
 use super::{Metadata, ports, tls};
 use crate::config::{Config, Engine, KindConfig};
 use crate::kind::Kind;
+use crate::kvstore::DATA_FUNCTIONS;
 use crate::secrets::Secrets;
 
 /// The label of a node with the id of its task.
@@ -96,8 +97,10 @@ pub(super) fn datastore_program(config: &Config, secrets: &Secrets) -> Program {
         Engine::Sql if secrets.tls.is_some() => Program::Shell(tls::sql_server()),
         Engine::Sql => Program::EntryPoint(Vec::new()),
         Engine::Kvstore => Program::Shell(format!(
-            "/usr/local/bin/etcd --listen-client-urls {}://0.0.0.0:{} --election-timeout '50000' \
+            "{}find_data {KVSTORE_DATA}\nexport ETCD_DATA_DIR=\"$folder\"\n\
+             exec /usr/local/bin/etcd --listen-client-urls {}://0.0.0.0:{} --election-timeout '50000' \
              --heartbeat-interval '5000'",
+            DATA_FUNCTIONS,
             secrets.kvstore_scheme(),
             datastore.port
         )),

@@ -13,8 +13,8 @@ use crate::config::Config;
 use crate::kind::Kind;
 use crate::plan::Start;
 
-/// The script.
-const SCRIPT: &str = include_str!("member.sh");
+/// The script, with these functions.
+const SCRIPT: &str = concat!(include_str!("../kvstore/data.sh"), include_str!("member.sh"));
 /// In milliseconds. A single member has upstream's longer times; in a cluster an election must not take
 /// a minute.
 const HEARTBEAT_INTERVAL: &str = "500";

@@ -6,16 +6,28 @@
 #           member when it has caught up
 #
 # etcd reads its own settings from the variables ETCD_*. KVSTORE_SELF has its own client URL, and
-# KVSTORE_OTHERS those of the other members.
+# KVSTORE_OTHERS those of the other members. It needs only `etcd`, `etcdctl` and the functions of
+# `data.sh`, which precede it: some images have no other programs.
 export ETCDCTL_API=3 PATH="$PATH:/usr/local/bin"
 self=$KVSTORE_SELF
 others=$KVSTORE_OTHERS
 peer_url=$ETCD_INITIAL_ADVERTISE_PEER_URLS
+base=$ETCD_DATA_DIR
+find_data "$base"
+
+# Waits for a second: without `sleep` as long as a request to an address at which nothing listens.
+pause() {
+    if command -v sleep >/dev/null; then
+        sleep 1
+    else
+        etcdctl --endpoints=http://127.0.0.1:0 --command-timeout=1s get pause >/dev/null 2>&1
+    fi
+}
 
 # Tells the other members the address of this one, which may have changed. It needs the quorum.
 announce() {
     while kill -0 $$ 2>/dev/null; do
-        sleep 1
+        pause
         status=$(etcdctl --endpoints="$self" endpoint status 2>/dev/null) || continue
         id=${status#*, }
         etcdctl --endpoints="$self" member update "${id%%,*}" --peer-urls="$peer_url" >/dev/null 2>&1 && return
@@ -30,7 +42,7 @@ promote() {
         *"in sync with leader"*) ;;
         *"can only promote a learner"* | *"member not found"*) return ;;
         esac
-        sleep 1
+        pause
     done
 }
 
@@ -50,21 +62,29 @@ LIST
 
 case $KVSTORE_START in
 new)
-    [ -d "$ETCD_DATA_DIR/member/wal" ] && announce &
+    [ -d "$folder/member/wal" ] && announce &
     export ETCD_INITIAL_CLUSTER="$ETCD_NAME=$peer_url" ETCD_INITIAL_CLUSTER_STATE=new
     ;;
 return)
-    if ! [ -d "$ETCD_DATA_DIR/member/wal" ]; then
-        echo "no data in $ETCD_DATA_DIR: this member must not return without them" >&2
+    if ! [ -d "$folder/member/wal" ]; then
+        echo "no data in $folder: this member must not return without them" >&2
         exit 1
     fi
     announce &
     export ETCD_INITIAL_CLUSTER="$ETCD_NAME=$peer_url" ETCD_INITIAL_CLUSTER_STATE=existing
     ;;
 join)
-    until add; do sleep 1; done
+    until add; do pause; done
     # Data of a former member are of no use: the cluster sends its own.
-    rm -rf "$ETCD_DATA_DIR/member"
+    if command -v rm >/dev/null; then
+        rm -rf "$base/member" "$base"/data-* "$base/current" || exit 1
+        folder=$base
+    elif [ -e "$folder/member" ]; then
+        find_unused "$base"
+        select_data "$base" "$unused" || exit 1
+        drop_other_data "$base" "$unused" "$unused"
+        folder=$base/$unused
+    fi
     while read -r line; do
         case $line in
         # A short id comes after several blanks.
@@ -82,4 +102,5 @@ ADDED
     exit 1
     ;;
 esac
+export ETCD_DATA_DIR="$folder"
 exec etcd

@@ -144,8 +144,8 @@ impl Launch {
                 let mut argv = vec![format!("{folder}/{SCRIPT}")];
                 argv.extend(script.draft.arguments.iter().cloned());
                 argv.extend(arguments::of_placement(&self.config, self.metadata, placement));
-                if let Some(directory) = self.tls_directory() {
-                    let line = format!("{}exec \"$@\"", tls::write_to(&directory));
+                if let Some(prefix) = self.tls_prefix() {
+                    let line = format!("{}exec \"$@\"", tls::write_to(&prefix));
                     let shell = ["/bin/sh", "-c", &line, "sh"].map(str::to_owned);
                     argv = shell.into_iter().chain(argv).collect();
                 }
@@ -167,9 +167,9 @@ impl Launch {
         })
     }
 
-    /// Where the task has its certificates; `None`: it has none, or it is a SQL server, whose command
-    /// makes a directory.
-    fn tls_directory(&self) -> Option<String> {
+    /// The beginning of the paths of the task's certificates; `None`: it has none, or it is a SQL server,
+    /// whose command makes a directory.
+    fn tls_prefix(&self) -> Option<String> {
         let Metadata { kind, number, .. } = self.metadata;
         let datastore = &self.config.datastore;
         let needed = match kind {
@@ -177,7 +177,7 @@ impl Launch {
             Kind::Server => datastore.endpoint.is_none(),
             Kind::Agent => false,
         };
-        (needed && self.secrets.tls.is_some()).then(|| tls::directory(&self.config, kind, number))
+        (needed && self.secrets.tls.is_some()).then(|| tls::prefix(&self.config, kind, number))
     }
 
     /// The program of a datastore, preceded by its preparation and the writing of its certificates if it
@@ -186,7 +186,7 @@ impl Launch {
         let Program::Shell(line) = program else {
             return program;
         };
-        let certificates = self.tls_directory().map(|directory| tls::write_to(&directory));
+        let certificates = self.tls_prefix().map(|prefix| tls::write_to(&prefix));
         let preparation = self.preparation.as_ref();
         let preparation = preparation.map(|it| it.line(&self.config, self.member.is_some()));
         let parts = [certificates, preparation, Some(line)];
@@ -198,10 +198,10 @@ impl Launch {
         let Some(tls) = &self.secrets.tls else {
             return Ok(Vec::new());
         };
-        let directory = self.tls_directory();
+        let prefix = self.tls_prefix();
         if self.metadata.kind != Kind::Datastore {
-            let of_server = directory.map(|directory| {
-                let files = tls::server_variables(&directory);
+            let of_server = prefix.map(|prefix| {
+                let files = tls::server_variables(&prefix);
                 [tls::client_variables(tls), files].concat()
             });
             return Ok(of_server.unwrap_or_default());
@@ -211,8 +211,8 @@ impl Launch {
         let names = names.into_iter().map(str::to_owned).collect();
         let member = tls.authority.member(names, tls.since)?;
         let peers = self.member.is_some();
-        Ok(match directory {
-            Some(directory) => tls::member_variables(tls, &member, &directory, peers),
+        Ok(match prefix {
+            Some(prefix) => tls::member_variables(tls, &member, &prefix, peers),
             None => tls::sql_variables(tls, &member),
         })
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::{config_with, placement, secrets};
 
+mod bare;
 mod sql;
 
 /// The task's message as JSON.
@@ -115,12 +116,11 @@ fn kvstore_runs_etcd_and_checks_it_after_a_minute() {
         config.datastore.port = 2379;
     });
     let info = info(&config, Kind::Datastore, 0, &[31001]);
-    let command = "/usr/local/bin/etcd --listen-client-urls http://0.0.0.0:2379 --election-timeout '50000' \
+    let command = "\nexec /usr/local/bin/etcd --listen-client-urls http://0.0.0.0:2379 --election-timeout '50000' \
                    --heartbeat-interval '5000'";
-    assert_eq!(
-        (&info["command"]["shell"], &info["command"]["value"]),
-        (&json!(true), &json!(command))
-    );
+    assert_eq!(info["command"]["shell"], true);
+    let line = info["command"]["value"].as_str().unwrap();
+    assert!(line.ends_with(command), "{line}");
     assert_eq!(info["container"]["volumes"][0]["container_path"], "/default.etcd");
     let variables = variables(&info);
     assert_eq!(
@@ -169,16 +169,16 @@ fn kvstore_with_tls_has_its_keys_in_no_command_and_its_servers_have_the_certific
         let variables = variables(info);
         for (name, value) in [
             ("ETCD_CLIENT_CERT_AUTH", "true"),
-            ("ETCD_TRUSTED_CA_FILE", "/default.etcd/transom-tls/ca.pem"),
-            ("ETCD_KEY_FILE", "/default.etcd/transom-tls/member-key.pem"),
-            ("ETCDCTL_CERT", "/default.etcd/transom-tls/client.pem"),
+            ("ETCD_TRUSTED_CA_FILE", "/default.etcd/transom-tls-ca.pem"),
+            ("ETCD_KEY_FILE", "/default.etcd/transom-tls-member-key.pem"),
+            ("ETCDCTL_CERT", "/default.etcd/transom-tls-client.pem"),
         ] {
             assert_eq!(variables[name], value, "{name}");
         }
         assert!(variables["ETCD_ADVERTISE_CLIENT_URLS"].starts_with("https://"));
         let command = info["command"]["value"].as_str().unwrap();
         assert!(
-            command.starts_with("tls='/default.etcd/transom-tls'\n"),
+            command.starts_with("tls='/default.etcd/transom-tls-'\n"),
             "{command}"
         );
         assert!(!command.contains(&variables["TRANSOM_TLS_MEMBER_KEY"]));

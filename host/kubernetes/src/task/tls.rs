@@ -2,9 +2,6 @@
 //! their command writes them into a private directory and then removes them. The sandbox is no place
 //! for them, because agents serve its files.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::container;
 use crate::backup::script::quoted;
 use crate::config::Config;
@@ -18,7 +15,7 @@ const CLIENT_KEY: (&str, &str) = ("TRANSOM_TLS_CLIENT_KEY", "client-key.pem");
 const MEMBER: (&str, &str) = ("TRANSOM_TLS_MEMBER", "member.pem");
 const MEMBER_KEY: (&str, &str) = ("TRANSOM_TLS_MEMBER_KEY", "member-key.pem");
 
-/// Writes the files of the given variables into `$tls`.
+/// Writes the files of the given variables. `$tls` is the beginning of their paths.
 const WRITE: &str = r#"
 for file in ca client client-key member member-key; do
     case $file in
@@ -29,34 +26,41 @@ for file in ca client client-key member member-key; do
     member-key) text=$TRANSOM_TLS_MEMBER_KEY ;;
     esac
     [ -z "$text" ] && continue
-    (umask 077 && rm -f "$tls/$file.pem" && printf %s "$text" | base64 -d >"$tls/$file.pem") || exit 1
+    if command -v rm >/dev/null; then rm -f "$tls$file.pem"; fi
+    (umask 077 && printf %b "$text" >"$tls$file.pem") || exit 1
 done
 unset TRANSOM_TLS_AUTHORITY TRANSOM_TLS_CLIENT TRANSOM_TLS_CLIENT_KEY TRANSOM_TLS_MEMBER TRANSOM_TLS_MEMBER_KEY text file
 "#;
+
+/// A certificate or key as a variable in one line, which `printf %b` decodes: an image may have a shell,
+/// but no `base64`. PEM has no backslashes.
+fn in_one_line(pem: &str) -> String {
+    pem.replace('\n', r"\n")
+}
 
 /// The variables of a client with its certificate.
 pub(super) fn client_variables(tls: &DatastoreTls) -> Vec<(&'static str, String)> {
     let Signed { certificate, key } = &tls.client;
     vec![
-        (AUTHORITY.0, STANDARD.encode(tls.authority.certificate.as_str())),
-        (CLIENT.0, STANDARD.encode(certificate)),
-        (CLIENT_KEY.0, STANDARD.encode(key.reveal())),
+        (AUTHORITY.0, in_one_line(&tls.authority.certificate)),
+        (CLIENT.0, in_one_line(certificate)),
+        (CLIENT_KEY.0, in_one_line(key.reveal())),
     ]
 }
 
 /// The variables of a member with its certificate, and with that of a client for `etcdctl`. They name
-/// the files in `directory`.
+/// the files, whose paths begin with `prefix`.
 pub(super) fn member_variables(
     tls: &DatastoreTls,
     member: &Signed,
-    directory: &str,
+    prefix: &str,
     peers: bool,
 ) -> Vec<(&'static str, String)> {
-    let path = |(_, file): (&str, &str)| format!("{directory}/{file}");
+    let path = |(_, file): (&str, &str)| format!("{prefix}{file}");
     let mut variables = client_variables(tls);
     variables.extend([
-        (MEMBER.0, STANDARD.encode(&member.certificate)),
-        (MEMBER_KEY.0, STANDARD.encode(member.key.reveal())),
+        (MEMBER.0, in_one_line(&member.certificate)),
+        (MEMBER_KEY.0, in_one_line(member.key.reveal())),
         ("ETCD_CLIENT_CERT_AUTH", "true".to_owned()),
         ("ETCD_TRUSTED_CA_FILE", path(AUTHORITY)),
         ("ETCD_CERT_FILE", path(MEMBER)),
@@ -85,9 +89,9 @@ pub(super) fn member_variables(
 /// The variables of a SQL server with its certificate.
 pub(super) fn sql_variables(tls: &DatastoreTls, own: &Signed) -> Vec<(&'static str, String)> {
     vec![
-        (AUTHORITY.0, STANDARD.encode(tls.authority.certificate.as_str())),
-        (MEMBER.0, STANDARD.encode(&own.certificate)),
-        (MEMBER_KEY.0, STANDARD.encode(own.key.reveal())),
+        (AUTHORITY.0, in_one_line(&tls.authority.certificate)),
+        (MEMBER.0, in_one_line(&own.certificate)),
+        (MEMBER_KEY.0, in_one_line(own.key.reveal())),
     ]
 }
 
@@ -96,16 +100,16 @@ pub(super) fn sql_variables(tls: &DatastoreTls, own: &Signed) -> Vec<(&'static s
 /// user `mysql`, and adds the name of the server to options.
 pub(super) fn sql_server() -> String {
     format!(
-        "tls=$(mktemp -d) || exit 1{WRITE}\
+        "tls=$(mktemp -d)/ || exit 1{WRITE}\
          if [ \"$(id -u)\" = 0 ]; then chown -R mysql \"$tls\" || exit 1; fi\n\
-         exec docker-entrypoint.sh --ssl-ca=\"$tls/ca.pem\" --ssl-cert=\"$tls/member.pem\" \
-         --ssl-key=\"$tls/member-key.pem\" --require-secure-transport=ON"
+         exec docker-entrypoint.sh --ssl-ca=\"${{tls}}ca.pem\" --ssl-cert=\"${{tls}}member.pem\" \
+         --ssl-key=\"${{tls}}member-key.pem\" --require-secure-transport=ON"
     )
 }
 
 /// The variables with which a server finds the files of its certificate.
-pub(super) fn server_variables(directory: &str) -> Vec<(&'static str, String)> {
-    let path = |(_, file): (&str, &str)| format!("{directory}/{file}");
+pub(super) fn server_variables(prefix: &str) -> Vec<(&'static str, String)> {
+    let path = |(_, file): (&str, &str)| format!("{prefix}{file}");
     vec![
         ("K3S_DATASTORE_CAFILE", path(AUTHORITY)),
         ("K3S_DATASTORE_CERTFILE", path(CLIENT)),
@@ -113,29 +117,36 @@ pub(super) fn server_variables(directory: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The directory of the files of a member or server: in the volume with its data, which contains
-/// secrets as well.
-pub(super) fn directory(config: &Config, kind: Kind, number: u32) -> String {
-    let data = match kind {
-        Kind::Datastore if config.containers.enabled => container::KVSTORE_DATA.to_owned(),
-        _ if config.containers.enabled => container::SERVER_DATA.to_owned(),
-        _ => container::volume_name(config, kind, number),
-    };
-    format!("{}/transom-tls", data.trim_end_matches('/'))
+/// The beginning of the paths of the files of a member or server: in the volume with its data, which
+/// contains secrets as well. The image of a kvstore may have no program that makes a directory for them.
+pub(super) fn prefix(config: &Config, kind: Kind, number: u32) -> String {
+    match kind {
+        Kind::Datastore if config.containers.enabled => format!("{}/transom-tls-", container::KVSTORE_DATA),
+        _ if config.containers.enabled => format!("{}/transom-tls/", container::SERVER_DATA),
+        _ => {
+            let data = container::volume_name(config, kind, number);
+            format!("{}/transom-tls/", data.trim_end_matches('/'))
+        }
+    }
 }
 
 /// The beginning of the command of a member or server, which writes the files.
-pub(super) fn write_to(directory: &str) -> String {
-    format!(
-        "tls={}\n(umask 077 && mkdir -p \"$tls\" && chmod 700 \"$tls\") || exit 1{WRITE}unset tls\n",
-        quoted(directory)
-    )
+pub(super) fn write_to(prefix: &str) -> String {
+    let directory = if prefix.ends_with('/') {
+        "(umask 077 && mkdir -p \"$tls\" && chmod 700 \"$tls\") || exit 1"
+    } else {
+        ""
+    };
+    format!("tls={}\n{directory}{WRITE}unset tls\n", quoted(prefix))
 }
 
-/// The beginning of the command of a one-off task, whose files exist in `$tls` as long as it runs.
+/// The beginning of the command of a one-off task, whose files exist as long as it runs, or in images
+/// without `mktemp` as long as its container.
 pub(super) fn write_temporary() -> String {
     format!(
-        "tls=$(mktemp -d) || exit 1\ntrap 'rm -rf \"$tls\"' EXIT\ntrap 'exit 1' HUP INT TERM{WRITE}\
-         export ETCDCTL_CACERT=\"$tls/ca.pem\" ETCDCTL_CERT=\"$tls/client.pem\" ETCDCTL_KEY=\"$tls/client-key.pem\"\n"
+        "if command -v mktemp >/dev/null; then\n  tls=$(mktemp -d)/ || exit 1\n  trap 'rm -rf \"$tls\"' EXIT\n  \
+         trap 'exit 1' HUP INT TERM\nelse\n  tls=/transom-tls-\nfi{WRITE}\
+         export ETCDCTL_CACERT=\"${{tls}}ca.pem\" ETCDCTL_CERT=\"${{tls}}client.pem\" \
+         ETCDCTL_KEY=\"${{tls}}client-key.pem\"\n"
     )
 }

@@ -117,6 +117,37 @@ async fn dump_that_is_not_whole_is_no_backup() {
     }
 }
 
+/// A snapshot of etcd ends with its digest.
+#[tokio::test]
+async fn snapshot_without_a_digest_of_its_task_needs_that_of_etcd() {
+    let mut whole = vec![7; 3000];
+    whole.extend(Sha256::digest(&whole));
+    let mut damaged = whole.clone();
+    damaged[1500] = 0;
+    for (engine, dump, expected) in [
+        (Engine::Kvstore, &whole, true),
+        (Engine::Kvstore, &damaged, false),
+        (Engine::Kvstore, &whole[..3000].to_vec(), false),
+        (Engine::Kvstore, &vec![1; 10], false),
+        (Engine::Sql, &whole, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let sandbox = Sandbox {
+            dump: Some(dump.clone()),
+            growth: 0,
+        };
+        let mut reception = reception(folder.path(), sandbox, "");
+        Arc::make_mut(&mut reception.config).datastore.engine = engine;
+        let received = reception.run().await;
+        assert_eq!(
+            received.is_ok(),
+            expected,
+            "{engine:?} {}: {received:?}",
+            dump.len()
+        );
+    }
+}
+
 #[tokio::test]
 async fn full_disk_is_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -349,7 +349,7 @@ async fn kvstore_starts_again_with_the_backup() {
     let line = command.value.unwrap();
     let (_, start) = line.rsplit_once(") || exit 1\n").unwrap();
     assert!(
-        start.starts_with("/usr/local/bin/etcd --listen-client-urls"),
+        start.contains("exec /usr/local/bin/etcd --listen-client-urls"),
         "{line}"
     );
     assert!(

@@ -40,7 +40,7 @@ fn sql_server_with_tls_has_its_keys_in_no_command_and_its_servers_have_the_autho
     assert_eq!(command["shell"], true);
     let line = command["value"].as_str().unwrap();
     for part in [
-        "exec docker-entrypoint.sh --ssl-ca=\"$tls/ca.pem\"",
+        "exec docker-entrypoint.sh --ssl-ca=\"${tls}ca.pem\"",
         "--require-secure-transport=ON",
     ] {
         assert!(line.contains(part), "{line}");
