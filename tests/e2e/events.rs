@@ -1,7 +1,7 @@
 //! The event stream.
 
 mod callbacks;
-mod clients;
+pub(crate) mod clients;
 mod filters;
 mod kinds;
 mod resume;

@@ -1,13 +1,20 @@
 //! Sequences of requests that programs for Marathon send, and the parts of the responses that they
-//! read: marathon-lb with its deployment script, traefik 1.x, go-marathon and marathon-ui.
+//! read: marathon-lb with its deployment script, traefik 1.x, go-marathon and marathon-ui. And programs
+//! that are in packages, unmodified: shpkpr and marathon-event-bus-client.
 
 use std::fs;
+use std::path::Path;
+use std::process::Stdio;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::process::Command;
 use transom_testkit::eventually;
 use transom_tests::events::Events;
 use transom_tests::site::Site;
+use transom_tests::{installed, set_proxies};
+
+use crate::events::clients::{Client, script};
 
 fn web_app() -> Value {
     json!({
@@ -358,5 +365,97 @@ async fn marathon_ui_is_served_and_changes_apps_through_the_same_port() {
         }
     })
     .await;
+    site.cluster.stop_after(site.daemon);
+}
+
+/// Runs shpkpr, which must succeed or fail as stated; returns what it wrote.
+async fn shpkpr(site: &Site, succeeds: bool, arguments: &[&str]) -> String {
+    let mut command = Command::new(installed("python/shpkpr/bin/shpkpr"));
+    set_proxies(command.as_std_mut());
+    let output = command
+        .args(arguments)
+        .args(["--marathon-url", &site.apps("")])
+        // Its command line library does not run in the locale of C.
+        .envs([("LC_ALL", "C.UTF-8"), ("PYTHONDONTWRITEBYTECODE", "1")])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("shpkpr");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (written, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.success(), succeeds, "{written}{errors}");
+    written + &errors
+}
+
+/// Deploys the template with these values and options.
+async fn deploy(site: &Site, templates: &Path, succeeds: bool, values: &[&str]) -> String {
+    let folder = templates.to_str().expect("a path");
+    let options = ["apps", "deploy", "-t", "web.json", "--template-dir", folder];
+    shpkpr(site, succeeds, &[&options[..], values].concat()).await
+}
+
+/// The next event of a kind whose data are accepted.
+async fn next_event(bus: &mut Client, kind: &str, accept: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let event = bus.next().await;
+        if event["event"] == kind && accept(&event["data"]) {
+            return event["data"].clone();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shpkpr_deploys_apps_and_the_event_bus_client_sees_it() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let template = r#"{
+        "id": "/web", "cmd": "exec sleep 1000", "cpus": {{ CPUS }}, "mem": 16,
+        "instances": {{ INSTANCES }}, "portDefinitions": []
+    }"#;
+    fs::write(folder.path().join("web.json"), template).expect("written");
+    let site = Site::start().await;
+    let mut node = Command::new("node");
+    let package = "node/marathon-event-bus-client/node_modules/marathon-event-bus-client";
+    node.arg(script("event_bus.js")).arg(installed(package));
+    let mut bus = Client::start(node, &site.apps("/v2/events")).await;
+
+    let first = deploy(&site, folder.path(), true, &["INSTANCES=1", "CPUS=0.1"]).await;
+    assert!(first.contains("Marathon deployment complete"), "{first}");
+    let started = next_event(&mut bus, "deployment_info", |_| true).await;
+    assert_eq!(started["currentStep"]["actions"][0]["app"], "/web");
+    let running = next_event(&mut bus, "status_update_event", |data| {
+        data["taskStatus"] == "TASK_RUNNING"
+    })
+    .await;
+    assert_eq!(running["appId"], "/web");
+    let done = next_event(&mut bus, "deployment_success", |_| true).await;
+    assert_eq!(done["id"], started["plan"]["id"]);
+    assert!(first.contains(done["id"].as_str().expect("an id")), "{first}");
+
+    deploy(&site, folder.path(), true, &["INSTANCES=2", "CPUS=0.1"]).await;
+    let tasks = site.wait_until_running("/web", 2).await;
+    assert!(
+        tasks.iter().any(|task| task["id"] == running["taskId"]),
+        "{tasks:?}"
+    );
+    let done = next_event(&mut bus, "deployment_success", |_| true).await;
+    assert!(done["plan"]["steps"].is_array(), "{done}");
+    let shown = shpkpr(&site, true, &["apps", "show", "-a", "/web"]).await;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(
+        (&shown["tasksRunning"], &shown["deployments"]),
+        (&json!(2), &json!([]))
+    );
+
+    // Nothing has so many processors, so the app stays locked.
+    let (status, large) = send(&site, Method::PUT, "/v2/apps/web", &json!({"cpus": 1000})).await;
+    assert_eq!(status, 200, "{large}");
+    let locked = deploy(&site, folder.path(), false, &["INSTANCES=1", "CPUS=0.1"]).await;
+    let expected = format!(
+        "App(s) locked by one or more deployments: {}",
+        large["deploymentId"].as_str().expect("an id")
+    );
+    assert!(locked.contains(&expected), "{locked}");
+    drop(bus);
     site.cluster.stop_after(site.daemon);
 }

@@ -14,13 +14,13 @@ use transom_tests::site::Site;
 use transom_tests::{installed, set_proxies};
 
 /// A running client, which writes a line for each event.
-struct Client {
+pub(crate) struct Client {
     _process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Client {
-    async fn start(mut command: Command, url: &str) -> Client {
+    pub(crate) async fn start(mut command: Command, url: &str) -> Client {
         set_proxies(command.as_std_mut());
         let mut process = command
             .arg(url)
@@ -39,14 +39,14 @@ impl Client {
         client
     }
 
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         let line = tokio::time::timeout(WAIT_TIMEOUT, self.lines.next_line()).await;
         let line = line.expect("a line in time").expect("its output");
         serde_json::from_str(&line.expect("a client that still runs")).expect("JSON")
     }
 }
 
-fn script(name: &str) -> PathBuf {
+pub(crate) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sse").join(name)
 }
 

@@ -1,6 +1,6 @@
 //! Python environments of the tests: `target/python/airflow` with Airflow and its clients,
-//! `airflow-2` with the oldest version that our operator supports, `marathon` with clients of the
-//! apps API, and `cluster-cli` with the published command line of the cluster. Our own distribution
+//! `airflow-2` with the oldest version that our operator supports, `marathon` and `shpkpr` with clients
+//! of the apps API, and `cluster-cli` with the published command line of the cluster. Our own distribution
 //! is installed into the first two with pip, as its users do. `manual` contains the tools that
 //! build the manual.
 
@@ -32,7 +32,7 @@ struct PythonEnvironment {
     size: &'static str,
 }
 
-const ENVIRONMENTS: [PythonEnvironment; 5] = [
+const ENVIRONMENTS: [PythonEnvironment; 6] = [
     // The programs that tests start, and the build tools of our distribution.
     PythonEnvironment {
         name: "airflow",
@@ -67,6 +67,15 @@ const ENVIRONMENTS: [PythonEnvironment; 5] = [
         constraints: None,
         pythons: 10..=13,
         size: "2 MB",
+    },
+    // A command line that deploys apps. It imports `distutils`, which Python 3.12 does not have, and
+    // its version of jinja2 needs a name that later versions of markupsafe lack.
+    PythonEnvironment {
+        name: "shpkpr",
+        packages: &["shpkpr==4.1.2", "markupsafe==2.0.1"],
+        constraints: None,
+        pythons: 10..=11,
+        size: "5 MB",
     },
     // The command line that loads the plugin in `clients/cluster-cli`. It imports `imp`, which
     // Python 3.12 does not have, and `requests`, which it does not declare as a dependency.

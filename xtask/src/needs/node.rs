@@ -8,15 +8,18 @@ use anyhow::{Context, ensure};
 use super::{apt, is_root};
 use crate::steps::{root, step, target};
 
-/// The reference implementation of a browser's `EventSource`, in the last version for Debian's Node.js 18.
-const PACKAGE: (&str, &str) = ("eventsource", "3.0.7");
+/// The reference implementation of a browser's `EventSource`, in the last version for Debian's Node.js
+/// 18, and a client of the apps API's events, which needs an older version.
+const PACKAGES: [(&str, &str); 2] = [("eventsource", "3.0.7"), ("marathon-event-bus-client", "0.1.7")];
 
 /// A file in each completed folder.
 const STAMP_FILE: &str = "packages";
 
 /// Installs missing packages.
 pub(super) fn install() -> anyhow::Result<()> {
-    event_source()?;
+    for (name, version) in PACKAGES {
+        package(name, version)?;
+    }
     browser()
 }
 
@@ -62,9 +65,8 @@ pub(crate) fn ensure_usable(what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the package unless this version is installed already.
-fn event_source() -> anyhow::Result<()> {
-    let (name, version) = PACKAGE;
+/// Installs a package unless this version is installed already.
+fn package(name: &str, version: &str) -> anyhow::Result<()> {
     let dir = target().join("node").join(name);
     let done = dir.join(STAMP_FILE);
     if fs::read_to_string(&done).is_ok_and(|found| found == version) && is_usable() {
