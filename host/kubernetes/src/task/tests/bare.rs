@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use sha2::{Digest, Sha256};
 use transom_common::HostPort;
 use transom_testkit::eventually;
 
@@ -291,6 +292,12 @@ async fn backup_is_made_restored_and_reverted(shell: &str, clustered: bool) {
     assert_eq!(image.run(&place, Work::Dump), done);
     let backup = place.folder.join("backup");
     let snapshot = fs::read(&backup).unwrap();
+    let (data, digest) = snapshot.split_at(snapshot.len() - 32);
+    assert_eq!(
+        Sha256::digest(data)[..],
+        *digest,
+        "the digest that is verified in place of `sha256sum`'s"
+    );
     image.put(&place, "later").await;
 
     // A damaged snapshot leaves the data alone.
