@@ -79,21 +79,24 @@ export function Apps({ selected }: { selected: string }) {
     (await get<{ queue: QueueItem[] }>(api("/v2/queue?embed=reasons"), signal)).queue, 5_000);
   const pods = useLive("pods", (signal) => get<Pod[]>(api("/v2/pods/::status"), signal), 10_000);
 
-  const refreshList = useThrottled(apps.refresh, listInterval(apps.value?.length));
-  const refreshDeploymentsAndQueue = useThrottled(() => {
+  const listChanged = useThrottled(apps.refreshSoon, pauseOf(apps.value));
+  const deploymentsChanged = useThrottled(deployments.refreshSoon, pauseOf(deployments.value));
+  const queueChanged = useThrottled(queue.refreshSoon, pauseOf(queue.value));
+  const refreshDeploymentsAndQueue = () => {
     deployments.refresh();
     queue.refresh();
-  }, 1000);
+  };
   useEffect(() => {
     const query = CHANGE_EVENTS.map((name) => `event_type=${name}`).join("&");
     return follow(api(`/v2/events?${query}&plan-format=light`), {
       event: () => {
-        refreshList();
-        refreshDeploymentsAndQueue();
+        listChanged();
+        deploymentsChanged();
+        queueChanged();
       },
       state: () => undefined,
     });
-  }, [refreshList, refreshDeploymentsAndQueue]);
+  }, [listChanged, deploymentsChanged, queueChanged]);
   const refresh = () => {
     apps.refresh();
     refreshDeploymentsAndQueue();
@@ -123,9 +126,9 @@ export function Apps({ selected }: { selected: string }) {
   );
 }
 
-/** The polling interval; a long list is requested less often. */
-function listInterval(apps = 0): number {
-  return apps > 1000 ? 10_000 : 1_000;
+/** The pause before a list is requested because of an event; a long list is requested less often. */
+function pauseOf(list: unknown[] = []): number {
+  return list.length > 1000 ? 10_000 : 1_000;
 }
 
 function List(props: { apps: App[] | undefined; error?: Parameters<typeof Panel>[0]["error"]; selected: string }) {
