@@ -1,6 +1,7 @@
 //! Applies the rule of [`crate::autoscale`] to the count of agents: lists the pods, stores each
 //! decision as it stores a request, and shows why the count stays.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use transom_replicas::Condition;
 
 use super::Core;
 use super::job_result::JobResult;
+use super::members::Member;
 use super::persist::Wanted;
 use crate::autoscale::{Agent, Autoscaled, Change, Observed, PendingPod, Timers, decide};
 use crate::kind::Kind;
@@ -140,9 +142,10 @@ impl Core {
         let usable =
             nodes.filter(|node| node.ready && !node.cordoned && !self.jobs.nodes.contains(&node.name));
         let loads = self.autoscaler.pods.as_ref().map(|pods| &pods.loads);
+        let members = self.members.of(Kind::Agent).values();
+        let members: HashMap<&str, &Member> = members.map(|member| (member.task.as_str(), member)).collect();
         let agents = usable.filter_map(|node| {
-            let mut members = self.members.of(Kind::Agent).values();
-            let member = members.find(|member| node.belongs_to_task(member.task.as_str()))?;
+            let member = node.possible_tasks().find_map(|task| members.get(task))?;
             let replica = &member.replica;
             let stays = replica.is_wanted() && member.drain == Drain::NotStarted;
             let load = match loads {
@@ -172,13 +175,10 @@ impl Core {
             let ours = node.draining || self.jobs.nodes.contains(&node.name);
             node.ready && node.cordoned && !ours
         });
-        let members = self.members.of(Kind::Agent);
-        let is_kept = |node: &&Node| {
-            members.values().any(|member| {
-                let kept = member.replica.is_wanted() && member.drain == Drain::NotStarted;
-                kept && node.belongs_to_task(member.task.as_str())
-            })
-        };
+        let members = self.members.of(Kind::Agent).values();
+        let kept = members.filter(|member| member.replica.is_wanted() && member.drain == Drain::NotStarted);
+        let kept: HashSet<&str> = kept.map(|member| member.task.as_str()).collect();
+        let is_kept = |node: &&Node| node.possible_tasks().any(|task| kept.contains(task));
         closed.filter(is_kept).count()
     }
 

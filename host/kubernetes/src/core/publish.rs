@@ -7,18 +7,14 @@ use jiff::Timestamp;
 use super::Core;
 use super::members::{Member, ScriptState};
 use crate::kind::{Kind, PerKind};
+use crate::orchestrator::NodesByTask;
 use crate::view::{NodeView, OrchestratorView, TaskView, View, Waiting};
 
 impl Core {
     pub(super) fn publish_view(&mut self) {
         let observation = self.orchestrator.observation.as_ref();
-        let node_of = |task: &str| {
-            let nodes = &observation?.nodes;
-            nodes
-                .iter()
-                .find(|node| node.belongs_to_task(task))
-                .map(|node| node.name.clone())
-        };
+        let nodes = NodesByTask::new(observation.iter().flat_map(|it| &it.nodes));
+        let node_of = |task: &str| nodes.of(task).first().map(|node| node.name.clone());
         let task = |(number, member): (&u32, &Member)| TaskView {
             id: member.task.to_string(),
             number: *number,

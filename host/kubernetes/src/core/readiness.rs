@@ -7,6 +7,7 @@ use transom_replicas::Condition;
 use super::Core;
 use super::persist::Wanted;
 use crate::kind::{Kind, PerKind};
+use crate::orchestrator::NodesByTask;
 
 impl Core {
     /// Stores how many tasks of each kind were ready.
@@ -47,6 +48,7 @@ impl Core {
             return;
         };
         self.orchestrator.silent_since = None;
+        let nodes = NodesByTask::new(&observation.nodes);
         for kind in [Kind::Server, Kind::Agent] {
             let numbers: Vec<u32> = self.members.of(kind).keys().copied().collect();
             for number in numbers {
@@ -54,8 +56,7 @@ impl Core {
                     continue;
                 };
                 let runs = member.replica.condition == Condition::Running;
-                let mut nodes = observation.nodes.iter();
-                let ready = nodes.any(|node| node.ready && node.belongs_to_task(member.task.as_str()));
+                let ready = nodes.of(member.task.as_str()).iter().any(|node| node.ready);
                 if ready || !runs {
                     member.unready_since = None;
                 } else if member.unready_since.is_none() {

@@ -1,5 +1,6 @@
 //! Carries out the steps of the plan.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use super::version::IMPORTED;
 use super::{Core, HandOver};
 use crate::dependencies::SandboxFile;
 use crate::kind::{Kind, PerKind};
-use crate::orchestrator::OrchestratorError;
-use crate::plan::{self, Drain, Goal, Node, Observed, Plan, Policy, Step, next_steps};
+use crate::orchestrator::{NodesByTask, OrchestratorError};
+use crate::plan::{Drain, Goal, Node, Observed, Plan, Policy, Step, next_steps};
 use crate::task::{Endpoints, Launch, MemberStart, Metadata, Script};
 
 /// How often the orchestrator is queried while nothing changes, unless the heartbeat is shorter.
@@ -138,6 +139,7 @@ impl Core {
     /// The input of the plan.
     fn observed(&self, versions: &PerKind<String>, now: Timestamp) -> Observed {
         let observation = self.orchestrator.observation.as_ref();
+        let nodes = NodesByTask::new(observation.iter().flat_map(|it| &it.nodes));
         let members = PerKind::from_fn(|kind| {
             let mut members = self.members.planned(kind, versions.of(kind));
             let served = self.client_config.as_ref().map(|known| &*known.stored.task);
@@ -145,8 +147,7 @@ impl Core {
                 member.serving = kind == Kind::Server && served == Some(&*member.task);
                 member.chosen = self.autoscaled_away().contains(&member.task);
                 // A former leader has begun to drain this node; the drain has to be repeated.
-                let mut nodes = observation.iter().flat_map(|it| &it.nodes);
-                let mut begun = || nodes.any(|node| node.draining && node.belongs_to_task(&member.task));
+                let begun = || nodes.of(&member.task).iter().any(|node| node.draining);
                 if member.drain == Drain::NotStarted && begun() {
                     member.drain = Drain::Failed;
                 }
@@ -160,7 +161,8 @@ impl Core {
             members
         });
         let nodes = self.orchestrator.observation.as_ref().map(|observation| {
-            let known: Vec<&plan::Member> = Kind::ALL.into_iter().flat_map(|kind| members.of(kind)).collect();
+            let known = Kind::ALL.into_iter().flat_map(|kind| members.of(kind));
+            let known: HashSet<&str> = known.map(|member| &*member.task).collect();
             observation
                 .nodes
                 .iter()
@@ -168,8 +170,8 @@ impl Core {
                     name: node.name.clone(),
                     // A node without the label of this service has the task's id in its name.
                     task: node.task.clone().or_else(|| {
-                        let owner = known.iter().find(|member| node.belongs_to_task(&member.task));
-                        owner.map(|member| member.task.clone())
+                        let owner = node.possible_tasks().find(|task| known.contains(task));
+                        owner.map(str::to_owned)
                     }),
                     ready: node.ready,
                     cordoned: node.cordoned,
@@ -448,7 +450,7 @@ impl Core {
             return;
         };
         let mut done = true;
-        let agents: Vec<String> = self
+        let agents: HashSet<String> = self
             .members
             .of(Kind::Agent)
             .values()
@@ -458,7 +460,7 @@ impl Core {
         for node in &observation.nodes {
             // A cordon that is under way is not visible in the observation yet.
             let is_open = !node.cordoned && !self.jobs.nodes.contains(&node.name);
-            if !is_open && agents.iter().any(|task| node.belongs_to_task(task)) {
+            if !is_open && node.possible_tasks().any(|task| agents.contains(task)) {
                 done = false;
                 self.cordon(node.name.clone(), false);
             }

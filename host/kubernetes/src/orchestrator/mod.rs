@@ -26,7 +26,9 @@ use tokio::time::Instant;
 pub(crate) use client_config::{ClientConfig, ClientConfigError, Timeouts};
 pub(crate) use error::OrchestratorError;
 pub(crate) use kube_api::KubeOrchestrator;
-pub(crate) use node::Node;
+#[cfg(test)]
+pub(crate) use node::LOOK_UPS;
+pub(crate) use node::{Node, NodesByTask};
 #[cfg(test)]
 pub(crate) use pods::WaitingPod;
 pub(crate) use pods::{NodeLoad, Pods};

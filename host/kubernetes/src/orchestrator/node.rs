@@ -1,6 +1,6 @@
 //! A node of the orchestrator, and the task in which it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -20,6 +20,12 @@ const ROLES: [&str; 2] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 ];
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has compared a node with tasks.
+    pub(crate) static LOOK_UPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,14 +54,39 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether it is the node of a task. A node without a task id is matched by its name, which ends
-    /// with the id.
-    pub(crate) fn belongs_to_task(&self, task: &str) -> bool {
-        if let Some(own) = &self.task {
-            return own == task;
+    /// The ids of which one is its task's: its task id, or without one each end of its name that
+    /// follows a dash, because the name ends with the id.
+    pub(crate) fn possible_tasks(&self) -> impl Iterator<Item = &str> {
+        #[cfg(test)]
+        LOOK_UPS.with(|count| count.set(count.get() + 1));
+        let ends = self
+            .name
+            .match_indices('-')
+            .map(|(dash, _)| &self.name[dash + 1..]);
+        let ends = ends.filter(|end| self.task.is_none() && !end.is_empty());
+        self.task.as_deref().into_iter().chain(ends)
+    }
+}
+
+/// Nodes by the tasks that may be theirs, so that comparing members with nodes costs as much as there
+/// are of both. The nodes of a task are in the order of the API.
+#[derive(Debug, Default)]
+pub(crate) struct NodesByTask<'n>(HashMap<&'n str, Vec<&'n Node>>);
+
+impl<'n> NodesByTask<'n> {
+    pub(crate) fn new(nodes: impl IntoIterator<Item = &'n Node>) -> Self {
+        let mut by_task: HashMap<&str, Vec<&Node>> = HashMap::new();
+        for node in nodes {
+            for task in node.possible_tasks() {
+                by_task.entry(task).or_default().push(node);
+            }
         }
-        let before = self.name.strip_suffix(task).filter(|_| !task.is_empty());
-        before.is_some_and(|before| before.ends_with('-'))
+        Self(by_task)
+    }
+
+    /// The nodes of a task.
+    pub(crate) fn of(&self, task: &str) -> &[&'n Node] {
+        self.0.get(task).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -211,7 +242,8 @@ mod tests {
             ("t2", json!({}), "t2", false),
         ] {
             let node = node(json!({"metadata": {"name": name, "labels": label}}));
-            assert_eq!(node.belongs_to_task(task), expected, "{name} {label} {task}");
+            let by_task = NodesByTask::new([&node]);
+            assert_eq!(!by_task.of(task).is_empty(), expected, "{name} {label} {task}");
         }
     }
 

@@ -22,6 +22,7 @@ use transom_testkit::wait_for;
 
 use super::command::{Command, Refusal, Resource, Scope};
 use crate::kind::{Kind, PerKind};
+use crate::orchestrator::LOOK_UPS;
 use site::{Away, CLIENT_CONFIG, Site};
 
 fn counts(datastore: u32, server: u32, agent: u32) -> PerKind<u32> {
@@ -347,6 +348,23 @@ async fn changes_of_nodes_that_fail_are_tried_again_after_a_delay() {
     }
     site.scheduler.update(&agent, TaskState::Failed, None);
     assert_delayed("remove").await;
+}
+
+/// A comparison of members with nodes costs as much as there are of both, not their product.
+#[tokio::test]
+async fn an_observation_compares_each_node_a_few_times() {
+    const AGENTS: u32 = 40;
+    let site = Site::start(|config| config.kinds.agent.count = AGENTS).await;
+    site.wait_until_settled().await;
+    let observed = || site.world.observations.load(Ordering::SeqCst);
+    let (compared, before) = (LOOK_UPS.get(), observed());
+    wait_for("further observations", async || observed() > before + 3).await;
+    let nodes = site.world.nodes.lock().unwrap().len();
+    let compared = (LOOK_UPS.get() - compared) / ((observed() - before) * nodes);
+    assert!(
+        (1..=20).contains(&compared),
+        "{compared} comparisons of each node"
+    );
 }
 
 #[tokio::test]
