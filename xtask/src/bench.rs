@@ -17,11 +17,12 @@ use crate::components::{self, Scope};
 use crate::steps::{self, cargo, root, step, target};
 
 /// Name, which is also the target's, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 9] = [
+const BENCHES: [(&str, &str); 10] = [
     ("apps", "transom-tests"),
     ("discovery", "transom-discovery"),
     ("events", "transom-tests"),
     ("framework", "transom-tests"),
+    ("growth", "transom-tests"),
     ("scheduler", "transom-scheduler"),
     ("leader", "transom-scheduler"),
     ("plugins", "transom-tests"),
@@ -31,13 +32,13 @@ const BENCHES: [(&str, &str); 9] = [
 /// This benchmark is not a target of a package: it runs the commands of authors.
 const AUTHORS: &str = "authors";
 /// The benchmarks that start the daemon.
-const BENCHES_WITH_DAEMON: [&str; 5] = ["apps", "events", "framework", "plugins", "workflow"];
+const BENCHES_WITH_DAEMON: [&str; 6] = ["apps", "events", "framework", "growth", "plugins", "workflow"];
 
 /// The benchmarks that run parts of the daemon themselves, with the daemon's allocator.
-const BENCHES_WITH_JEMALLOC: [&str; 3] = ["discovery", "plugins", "scale"];
+const BENCHES_WITH_JEMALLOC: [&str; 4] = ["discovery", "growth", "plugins", "scale"];
 
-/// Builds and runs a benchmark, and prints its document.
-pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
+/// Builds and runs a benchmark with these arguments, and prints its document.
+pub(crate) fn run(name: &str, profile: &str, arguments: &[String]) -> anyhow::Result<()> {
     if name == AUTHORS {
         return print(name, profile, &authors(profile)?);
     }
@@ -76,6 +77,8 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
     let output = measuring
         .args(["bench", "--bench", name, "--profile", profile])
         .args(&selection)
+        .arg("--")
+        .args(arguments)
         .env("TRANSOM_COMPONENTS", components)
         .stderr(Stdio::inherit())
         .output()

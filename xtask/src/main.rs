@@ -75,12 +75,15 @@ enum Xtask {
     Manual,
     /// Runs a benchmark and prints one JSON document with its figures, the machine and the commit.
     Bench {
-        /// Name of the benchmark: `apps`, `authors`, `discovery`, `events`, `framework`, `leader`,
-        /// `plugins`, `scale`, `scheduler` or `workflow`.
+        /// Name of the benchmark: `apps`, `authors`, `discovery`, `events`, `framework`, `growth`,
+        /// `leader`, `plugins`, `scale`, `scheduler` or `workflow`.
         name: String,
         /// Cargo's profile; `bench` is the release profile.
         #[arg(long, default_value = "bench")]
         profile: String,
+        /// Arguments for the benchmark: `growth` takes `--quick` and parts of the names of rows.
+        #[arg(last = true)]
+        arguments: Vec<String>,
     },
     /// Creates a tarball, a Debian package, an OCI image layout, a bill of materials and checksums.
     Dist(dist::Options),
@@ -128,7 +131,11 @@ fn main() -> ExitCode {
         Xtask::Plugins { out, all } => plugins(out, all),
         Xtask::Kits { out } => authors::build_kits(out),
         Xtask::Manual => manual::build(),
-        Xtask::Bench { name, profile } => bench::run(&name, &profile),
+        Xtask::Bench {
+            name,
+            profile,
+            arguments,
+        } => bench::run(&name, &profile, &arguments),
         Xtask::Dist(options) => dist::run(options),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),

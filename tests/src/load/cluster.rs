@@ -17,8 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Agents of the cluster.
+/// Agents of the cluster, unless it is started with another number of them.
 const AGENTS: usize = 10;
+/// Racks over which the agents are distributed, in their attribute `rack`.
+const RACKS: usize = 40;
 /// Time between heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -32,9 +34,28 @@ struct Shared {
     cluster_state: Mutex<ClusterState>,
     /// Acknowledged status updates.
     acknowledged: watch::Sender<u64>,
+    shape: Shape,
+    token: CancellationToken,
+}
+
+/// What the master offers.
+#[derive(Clone, Copy)]
+struct Shape {
+    agents: usize,
     /// First and last port of every offer.
     ports: (u16, u16),
-    token: CancellationToken,
+}
+
+impl Shape {
+    /// The tasks of a small cluster have ports on this machine; the agents of a larger one have a
+    /// host name each.
+    fn hostname(self, agent: usize) -> String {
+        if self.agents > AGENTS {
+            format!("agent{agent}.test")
+        } else {
+            "127.0.0.1".to_owned()
+        }
+    }
 }
 
 #[derive(Default)]
@@ -44,6 +65,7 @@ struct ClusterState {
     tasks: BTreeMap<String, usize>,
     /// Agents whose offer has been declined.
     declined: BTreeSet<usize>,
+    revives: u64,
     next: u64,
 }
 
@@ -55,6 +77,11 @@ impl Drop for Cluster {
 
 impl Cluster {
     pub async fn start(ports: (u16, u16)) -> Cluster {
+        Cluster::start_with(ports, AGENTS).await
+    }
+
+    /// Starts a cluster with this number of agents.
+    pub async fn start_with(ports: (u16, u16), agents: usize) -> Cluster {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a port");
@@ -63,7 +90,7 @@ impl Cluster {
         let shared = Arc::new(Shared {
             cluster_state: Mutex::default(),
             acknowledged: watch::Sender::new(0),
-            ports,
+            shape: Shape { agents, ports },
             token: token.clone(),
         });
         let router = Router::new()
@@ -95,6 +122,11 @@ impl Cluster {
         while self.shared.cluster_state().tasks.len() != tasks {
             changes.changed().await.expect("a cluster");
         }
+    }
+
+    /// How often the framework has asked for every offer again.
+    pub fn revives(&self) -> u64 {
+        self.shared.cluster_state().revives
     }
 
     /// The running tasks.
@@ -170,7 +202,7 @@ impl ClusterState {
         }}}));
     }
 
-    fn offer(&mut self, agents: impl Iterator<Item = usize>, ports: (u16, u16)) {
+    fn offer(&mut self, agents: impl Iterator<Item = usize>, shape: Shape) {
         let scalar = |name: &str, value: f64| {
             json!({
                 "name": name, "type": "SCALAR", "scalar": {"value": value},
@@ -184,12 +216,15 @@ impl ClusterState {
                 "id": {"value": format!("O-{agent}-{number}")},
                 "framework_id": {"value": "F"},
                 "agent_id": {"value": agent_id(agent)},
-                "hostname": "127.0.0.1",
+                "hostname": shape.hostname(agent),
+                "attributes": [
+                    {"name": "rack", "type": "TEXT", "text": {"value": format!("rack{}", agent % RACKS)}},
+                ],
                 "allocation_info": {"role": "*"},
                 "resources": [
                     scalar("cpus", 1e6), scalar("mem", 1e8), scalar("disk", 1e9),
                     {"name": "ports", "type": "RANGES", "role": "*", "allocation_info": {"role": "*"},
-                     "ranges": {"range": [{"begin": ports.0, "end": ports.1}]}},
+                     "ranges": {"range": [{"begin": shape.ports.0, "end": shape.ports.1}]}},
                 ],
             }));
         }
@@ -218,14 +253,15 @@ async fn call(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let id = |value: &Value| value["task_id"]["value"].as_str().expect("an id").to_owned();
     match body["type"].as_str().expect("a type") {
         "SUBSCRIBE" => return subscribe(&shared, &mut cluster_state),
-        "ACCEPT" => accept(&mut cluster_state, &body["accept"], shared.ports),
+        "ACCEPT" => accept(&mut cluster_state, &body["accept"], shared.shape),
         "DECLINE" => {
             let agents = list(&body["decline"]["offer_ids"]).filter_map(agent_of_offer);
             cluster_state.declined.extend(agents);
         }
         "REVIVE" => {
+            cluster_state.revives += 1;
             let declined = std::mem::take(&mut cluster_state.declined);
-            cluster_state.offer(declined.into_iter(), shared.ports);
+            cluster_state.offer(declined.into_iter(), shared.shape);
         }
         "KILL" => {
             let task = id(&body["kill"]);
@@ -250,15 +286,19 @@ async fn call(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     StatusCode::ACCEPTED.into_response()
 }
 
-fn accept(cluster_state: &mut ClusterState, accept: &Value, ports: (u16, u16)) {
+fn accept(cluster_state: &mut ClusterState, accept: &Value, shape: Shape) {
     let agents: BTreeSet<usize> = list(&accept["offer_ids"]).filter_map(agent_of_offer).collect();
     let agent = agents.first().copied().unwrap_or_default();
-    for task in list(&accept["operations"]).flat_map(|operation| list(&operation["launch"]["task_infos"])) {
+    let launched = list(&accept["operations"]).flat_map(|operation| {
+        let group = &operation["launch_group"]["task_group"];
+        list(&operation["launch"]["task_infos"]).chain(list(&group["tasks"]))
+    });
+    for task in launched {
         let task = task["task_id"]["value"].as_str().expect("an id");
         cluster_state.tasks.insert(task.to_owned(), agent);
         cluster_state.update(task, "TASK_RUNNING", "");
     }
-    cluster_state.offer(agents.into_iter(), ports);
+    cluster_state.offer(agents.into_iter(), shape);
 }
 
 fn subscribe(shared: &Shared, cluster_state: &mut ClusterState) -> Response {
@@ -270,7 +310,7 @@ fn subscribe(shared: &Shared, cluster_state: &mut ClusterState) -> Response {
         "heartbeat_interval_seconds": HEARTBEAT_INTERVAL.as_secs_f64(),
         "master_info": {"id": "m", "hostname": "127.0.0.1", "port": 5050},
     }}));
-    cluster_state.offer(0..AGENTS, shared.ports);
+    cluster_state.offer(0..shared.shape.agents, shared.shape);
     let chunks = futures::stream::poll_fn(move |context| {
         let next = stream.poll_recv(context);
         next.map(|chunk| chunk.map(Ok::<_, Infallible>))

@@ -1,4 +1,4 @@
-//! The daemon as a process, with only the apps service, on the cluster of the load tests.
+//! The daemon as a process, with one service, on the cluster of the load tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 /// Interval between two evaluations of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The apps service without limits of its own.
+const APPS: &str = "[apps]\nport = 0\nmax_body = 268435456\nmax_running_deployments = 100000\n";
 /// Timeout of every condition and request.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(5);
 
@@ -28,15 +30,24 @@ impl Daemon {
         Daemon::start_with(master, "file:store").await
     }
 
+    /// Starts a daemon with its own store, and with the service of this section instead of apps.
+    pub async fn start_service(master: SocketAddr, section: &str) -> Daemon {
+        Daemon::start_configured(master, "file:store", section).await
+    }
+
     /// Starts a daemon with this store. Daemons that share a store elect a leader, and another one
     /// within about two seconds of the leader's death.
     pub async fn start_with(master: SocketAddr, store: &str) -> Daemon {
+        Daemon::start_configured(master, store, APPS).await
+    }
+
+    async fn start_configured(master: SocketAddr, store: &str, section: &str) -> Daemon {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
         let configuration = format!(
             "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n\
              [store]\nserver = \"{store}\"\nlease_seconds = 2\n\
-             [plugins]\ndir = \"plugins\"\n[apps]\nport = 0\nmax_body = 268435456\nmax_running_deployments = 100000\n\
+             [plugins]\ndir = \"plugins\"\n{section}\
              [admin]\nport = 0\n",
         );
         fs::write(dir.path().join("transom.toml"), configuration).expect("written");
@@ -89,6 +100,11 @@ impl Daemon {
     /// The address of the apps service.
     pub fn address(&self) -> SocketAddr {
         self.addresses["apps"]
+    }
+
+    /// A URL of this service.
+    pub fn url(&self, service: &str, path: &str) -> String {
+        format!("http://{}{path}", self.addresses[service])
     }
 
     pub fn apps(&self, path: &str) -> String {

@@ -1,5 +1,5 @@
-//! Helpers for benchmarks of the apps service and for tests with thousands of changes: the daemon
-//! with only this service, and a cluster that answers immediately and runs nothing, so that
+//! Helpers for benchmarks of a service and for tests with thousands of changes: the daemon
+//! with only one service, and a cluster that answers immediately and runs nothing, so that
 //! measured times are the daemon's.
 
 pub mod cluster;
