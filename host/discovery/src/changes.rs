@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 
-use crate::cluster::ClusterModel;
+use crate::cluster::{ClusterModel, Tasks};
 use crate::records::{InvalidEntry, RecordOrPtr, of_agent, of_framework, of_masters, of_task};
 use crate::zone::{Record, Zone, ZoneBuilder, ZoneInputs};
 
@@ -176,12 +176,13 @@ fn with_dependents(mut changes: Changes, old: &ClusterModel, new: &ClusterModel)
         ..
     } = &mut changes;
     for cluster in [old, new] {
+        for framework in frameworks.iter() {
+            let of_framework = cluster.tasks.get(framework).into_iter().flat_map(Tasks::iter);
+            tasks.extend(of_framework.map(|(id, _)| (framework.clone(), id.clone())));
+        }
         for (framework, of_framework) in &cluster.tasks {
-            let framework_changed = frameworks.contains(framework);
-            let dependants = of_framework
-                .iter()
-                .filter(|(_, task)| framework_changed || agents.contains(&task.agent));
-            tasks.extend(dependants.map(|(id, _)| (framework.clone(), id.clone())));
+            let of_agents = agents.iter().flat_map(|agent| of_framework.of_agent(agent));
+            tasks.extend(of_agents.map(|id| (framework.clone(), id.clone())));
         }
     }
     changes

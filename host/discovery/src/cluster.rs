@@ -9,6 +9,7 @@ mod addresses;
 pub mod document;
 pub mod operator;
 mod ordered;
+mod tasks;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -18,6 +19,9 @@ use transom_cluster::{AgentId, FrameworkId, TaskId};
 
 pub use addresses::Addresses;
 pub use ordered::Ordered;
+pub use tasks::Tasks;
+#[cfg(test)]
+pub(crate) use tasks::VISITED;
 
 /// A map with cheap clones, which share all entries that neither side changes.
 pub(crate) type PersistentMap<K, V> =
@@ -35,7 +39,7 @@ pub struct ClusterModel {
     /// Frameworks by id.
     pub frameworks: Ordered<FrameworkId, Framework>,
     /// Tasks by framework, without terminal ones.
-    pub tasks: PersistentMap<FrameworkId, Ordered<TaskId, Task>>,
+    pub tasks: PersistentMap<FrameworkId, Tasks>,
     /// Agents that the leader knows from its registry and that have not registered with it yet.
     pub recovered: HashSet<AgentId>,
     /// Whether resources are used although no task is listed. Unlike the other fields, it is read after

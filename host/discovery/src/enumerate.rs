@@ -10,7 +10,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use transom_cluster::{FrameworkId, TaskId};
 
-use crate::cluster::Ordered;
+use crate::cluster::Tasks;
 use crate::records::{RecordOrPtr, of_task};
 use crate::zone::{Service, Value, Zone};
 
@@ -101,7 +101,7 @@ impl Enumerator {
     /// A framework's tasks in their order.
     pub fn tasks(&self, framework: &FrameworkId) -> Vec<TaskId> {
         let tasks = self.zone.inputs().cluster.tasks.get(framework);
-        let tasks = tasks.into_iter().flat_map(Ordered::iter);
+        let tasks = tasks.into_iter().flat_map(Tasks::iter);
         tasks.map(|(id, _)| id.clone()).collect()
     }
 

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use transom_cluster::{AgentId, FrameworkId};
 
 use super::testing::{flat_zone, zone_of};
 use super::{Changes, apply};
-use crate::cluster::{Addresses, ClusterModel, Framework, Host, Location, Task};
+use crate::cluster::{Addresses, ClusterModel, Framework, Host, Location, Task, VISITED};
 use crate::zone::ZoneInputs;
 use crate::zone::testing::zone_config;
 use crate::zone_config::ZoneConfig;
@@ -136,4 +137,52 @@ fn between_lists_entries_that_differ() {
         .agents
         .insert("c1-S9".into(), Location::from_pid("s@10.0.0.9:1").unwrap());
     assert!(Changes::between(&one, &other).agents.contains(&"c1-S9".into()));
+}
+
+/// A change of an agent costs as much as the agent has tasks, however many the cluster has.
+#[test]
+fn changed_agent_visits_only_its_own_tasks() {
+    let config = zone_config();
+    let mut cluster = ClusterModel::default();
+    let agent = |n: usize| AgentId::from(format!("c1-S{n}"));
+    let at = |n: usize| Location::from_pid(&format!("slave(1)@10.0.{}.{}:5051", n / 250, n % 250)).unwrap();
+    let (name, endpoint) = ("marathon".to_owned(), None);
+    cluster
+        .frameworks
+        .insert("F".into(), Framework { name, endpoint });
+    for n in 0..500 {
+        cluster.agents.insert(agent(n), at(n));
+        for task in 0..2 {
+            let running = Task {
+                name: "web".into(),
+                agent: agent(n),
+                running: true,
+                ..Task::default()
+            };
+            let tasks = cluster.tasks.entry("F".into()).or_default();
+            tasks.insert(format!("t{n}-{task}").into(), running);
+        }
+    }
+    // A task that moves belongs to its new agent alone.
+    let tasks = cluster.tasks.get_mut(&FrameworkId::from("F")).unwrap();
+    let moved = Task {
+        agent: agent(7),
+        ..tasks.get(&"t9-0".into()).unwrap().clone()
+    };
+    tasks.insert("t9-0".into(), moved);
+    assert_eq!(tasks.of_agent(&agent(9)).count(), 1);
+
+    let zone = zone_of(&cluster, &HashMap::new(), &config);
+    cluster.agents.insert(agent(7), at(700));
+    let to = ZoneInputs {
+        cluster: cluster.clone(),
+        ..zone.inputs().clone()
+    };
+    let mut changes = Changes::default();
+    changes.add_agent(agent(7));
+    VISITED.set(0);
+    let applied = apply(&zone, to, changes, zone.serial() + 1, 1000);
+    assert_eq!(VISITED.get(), 6, "three tasks, before and after the change");
+    let rebuilt = zone_of(&cluster, &HashMap::new(), &config);
+    assert_eq!(flat_zone(&applied), flat_zone(&rebuilt));
 }

@@ -15,7 +15,7 @@ use transom_cluster::{AgentId, FrameworkId, TaskId, state};
 
 use super::addresses::Status;
 use super::{
-    Addresses, ClusterModel, Discovery, Framework, Host, Location, NamedPort, Ordered, Task, is_staging,
+    Addresses, ClusterModel, Discovery, Framework, Host, Location, NamedPort, Task, Tasks, is_staging,
     newest_health, weights,
 };
 
@@ -249,8 +249,8 @@ fn read_framework(framework: WireFramework<'_>) -> Framework {
 
 /// The tasks that have not ended. Of tasks with the same id, which real masters do not have, all are
 /// kept.
-fn read_tasks(entries: &[&RawValue], invalid_entries: &mut u64) -> Ordered<TaskId, Task> {
-    let mut tasks = Ordered::default();
+fn read_tasks(entries: &[&RawValue], invalid_entries: &mut u64) -> Tasks {
+    let mut tasks = Tasks::default();
     for (number, entry) in entries.iter().enumerate() {
         match readable::<WireTask<'_>>(entry) {
             Some(task) if task.state.as_ref().is_some_and(|state| !state.is_terminal()) => {

@@ -7,7 +7,7 @@ use transom_cluster::{AgentId, FrameworkId, TaskId};
 use super::PersistentMap;
 use super::addresses::Status;
 use super::{
-    Addresses, ClusterModel, Discovery, Framework, Host, Location, Ordered, Task, is_staging, newest_health,
+    Addresses, ClusterModel, Discovery, Framework, Host, Location, Task, Tasks, is_staging, newest_health,
     weights,
 };
 
@@ -134,14 +134,13 @@ impl ClusterModel {
         if has_left(&update.state) {
             return self.remove_task(&update.framework_id, id);
         }
-        let Some(task) = self
-            .tasks
-            .get_mut(&update.framework_id)
-            .and_then(|tasks| tasks.get_mut(id))
-        else {
+        let Some(tasks) = self.tasks.get_mut(&update.framework_id) else {
             return Effect::Unchanged;
         };
-        let before = task.clone();
+        let Some(before) = tasks.get(id).cloned() else {
+            return Effect::Unchanged;
+        };
+        let mut task = before.clone();
         task.running = update.state == TaskState::Running;
         task.is_staging = is_staging(&update.state);
         if update.status.healthy.is_some() {
@@ -153,7 +152,8 @@ impl ClusterModel {
         {
             task.addresses = Addresses::of(&status(&update.status));
         }
-        let changed = (task.is_publishable() || before.is_publishable()) && *task != before;
+        let changed = (task.is_publishable() || before.is_publishable()) && task != before;
+        tasks.insert(id.clone(), task);
         effect(changed, || Effect::Task(update.framework_id.clone(), id.clone()))
     }
 
@@ -183,7 +183,7 @@ fn reports_agent_gone(update: &TaskUpdated) -> bool {
 }
 
 fn remove(
-    tasks: &mut PersistentMap<FrameworkId, Ordered<TaskId, Task>>,
+    tasks: &mut PersistentMap<FrameworkId, Tasks>,
     framework: &FrameworkId,
     id: &TaskId,
 ) -> Option<Task> {
