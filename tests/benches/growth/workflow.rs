@@ -10,7 +10,7 @@ use transom_tests::load::daemon::Daemon;
 use crate::apps::PORTS;
 use crate::meter::{Cost, Meter};
 
-const SECTION: &str = "[workflow]\nport = 0\nmax_jobs = 200000\n";
+const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\nmax_jobs = 200000\n";
 /// Maximum of concurrent requests.
 const MAX_CONCURRENT: usize = 16;
 /// Number of equal requests that are measured together.
@@ -31,7 +31,9 @@ async fn queue(daemon: &Daemon, jobs: impl Iterator<Item = Value>) {
             let request = daemon.http.post(&url).json(&job);
             async move {
                 let answer = request.send().await.expect("an answer");
-                assert!(answer.status().is_success(), "{}", answer.status());
+                let status = answer.status();
+                let text = answer.text().await.unwrap_or_default();
+                assert!(status.is_success(), "{status}: {text}");
             }
         })
         .await;
