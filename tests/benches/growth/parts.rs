@@ -16,14 +16,17 @@ use simulation::Sizes;
 const PART: &str = "TRANSOM_BENCH_PART";
 const TASKS: &str = "TRANSOM_BENCH_TASKS";
 const TASKS_PER_AGENT: u32 = 10;
+/// Tasks that are launched together, and as many agents as have room for all of them.
+const BATCH: u32 = 50;
+const MIN_AGENTS: u32 = 4 * BATCH;
 
 fn sizes(tasks: u32) -> Sizes {
     Sizes {
-        agents: (tasks / TASKS_PER_AGENT).max(1),
+        agents: (tasks / TASKS_PER_AGENT).max(MIN_AGENTS),
         tasks,
         updates: 20,
-        batches: 10,
-        batch: 1000,
+        batches: 40,
+        batch: BATCH,
         settling: Duration::ZERO,
     }
 }

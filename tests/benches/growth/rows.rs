@@ -240,7 +240,7 @@ pub(crate) static ROWS: [Row; 22] = [
             grows("loading of all records"),
             grows("reconciliation of all tasks"),
             constant("a status update in a burst"),
-            grows("20 launches of 1,000 tasks, with an offer of each agent"),
+            grows("a launch of 50 tasks, with an offer of each agent"),
         ],
         measure: |size| Box::pin(parts::scheduler(size)),
     },
