@@ -35,6 +35,7 @@
 mod access;
 mod answers;
 mod api_error;
+mod bodies;
 mod certificate;
 mod compression;
 mod concurrency;

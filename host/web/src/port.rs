@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::loopback;
 use crate::answers::budgeted;
+use crate::bodies::budgeted_bodies;
 use crate::compression::compressed;
 use crate::concurrency::limited;
 use crate::serve::body_limited;
@@ -179,13 +180,14 @@ impl PortConfig {
     }
 
     /// The router behind every check of the port: host names and origins, then credentials and
-    /// networks, then the number of requests and the memory of answers. Its responses are compressed
-    /// for clients that accept that.
+    /// networks, then the number of requests and the memory of their bodies and answers. Its
+    /// responses are compressed for clients that accept that.
     pub fn protect(&self, router: Router, rules: AccessRules) -> Router {
         compressed(self.checked(router, rules))
     }
 
     fn checked(&self, router: Router, rules: AccessRules) -> Router {
+        let router = budgeted_bodies(router, self.name, self.limits.max_body);
         let router = budgeted(router, self.name);
         // Without a limit of its own, a user could still keep all connections busy.
         let max_requests = self.limits.max_requests.unwrap_or(self.limits.max_connections);

@@ -1,5 +1,5 @@
 //! Budgets of a port that no single user can take completely: streams, kinds of streams, requests,
-//! and answers in memory.
+//! and bodies and answers in memory.
 //!
 //! | user | at most |
 //! |---|---|

@@ -1,16 +1,18 @@
 //! The read-only user, and clients without credentials, take only their share of a port.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{any, get};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::header;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use transom_web::{AccessRules, Credentials, PortConfig};
 
@@ -121,6 +123,57 @@ async fn unread_answers_of_one_user_leave_memory_for_others() {
         assert!(
             Instant::now() < deadline,
             "the memory of a closed connection is not freed"
+        );
+    }
+    port.stop().await;
+}
+
+/// Sends all but the last byte of a body, and reads the beginning of the answer.
+async fn incomplete(addr: SocketAddr, user: Credentials) -> String {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let authorization = user.authorization();
+    // The user may not change anything; a daemon that forwards receives the body of a GET as well.
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&vec![b' '; BODY_BYTES - 1]).await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+const BODY_BYTES: usize = 8 << 20;
+
+#[tokio::test]
+async fn incomplete_bodies_of_one_user_leave_memory_for_others() {
+    let router = Router::new().route("/", any(async |body: Bytes| body.len().to_string()));
+    let port = Port::start(config(), router).await;
+    let (full, reader) = (user("full"), user("reader"));
+    let mut held = JoinSet::new();
+    for _ in 0..20 {
+        held.spawn(incomplete(port.addr, reader.clone()));
+    }
+    // Its half of the budget has room for 16.
+    for _ in 0..4 {
+        let ended = timeout(WAIT_TIMEOUT, held.join_next()).await;
+        let status = ended.expect("the read-only user holds more than half");
+        assert_eq!(status.unwrap().unwrap(), "HTTP/1.1 503");
+    }
+    let send = async |method, user: &Credentials| {
+        let request = port.ask(method, "/").body(vec![b' '; BODY_BYTES]);
+        let request = request.header(header::AUTHORIZATION, user.authorization());
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    assert_eq!(send("POST", &full).await, (200, BODY_BYTES.to_string()));
+    // Clients that leave give their memory back.
+    held.abort_all();
+    let deadline = Instant::now() + WAIT_TIMEOUT;
+    while send("GET", &reader).await.0 != 200 {
+        assert!(
+            Instant::now() < deadline,
+            "the memory of closed connections is not freed"
         );
     }
     port.stop().await;
