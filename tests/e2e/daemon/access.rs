@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use transom_testkit::redis::RedisServer;
-use transom_testkit::{WAIT_TIMEOUT, eventually};
+use transom_testkit::{WAIT_TIMEOUT, eventually, free_port};
 use transom_tests::http;
 use transom_tests::kubernetes::Tasks;
 use transom_tests::process::Transom;
@@ -235,9 +235,18 @@ impl Site {
             tasks.section(0),
             users("auth_"),
         );
-        let leader = Daemon::start(dir.path(), "leader", &configuration);
+        // The port of the scripts, which is off by default.
+        let start = |name| {
+            let port = free_port();
+            let configuration = format!("{configuration}[kubernetes.bootstrap]\nport = {port}\n");
+            let mut daemon = Daemon::start(dir.path(), name, &configuration);
+            let scripts = (Ipv4Addr::LOCALHOST, port).into();
+            daemon.addresses.insert("scripts".to_owned(), scripts);
+            daemon
+        };
+        let leader = start("leader");
         leader.wait_until_leading(true).await;
-        let standby = Daemon::start(dir.path(), "standby", &configuration);
+        let standby = start("standby");
         standby.wait_until_leading(false).await;
         Site {
             leader,
@@ -352,6 +361,21 @@ async fn walk(daemon: &Daemon, services: &[Service]) -> Vec<String> {
             }
         }
     }
+    for path in [
+        "/bootstrap/none/none",
+        "/api/fw/v0/agent/scale",
+        "/api/fw/v0/agent/scale/3",
+    ] {
+        for method in METHODS {
+            let (status, answer) = daemon
+                .send("scripts", &format!("{method} {path}"), With::Full)
+                .await;
+            if !matches!(status, 404 | 405) {
+                failed.push(format!("scripts {method} {path}: {answer}"));
+            }
+            check(daemon, "scripts", method, path, Need::Nothing, &mut failed).await;
+        }
+    }
     for path in ADMIN {
         for method in METHODS {
             let need = match path {
@@ -410,7 +434,7 @@ async fn mangled_paths_reach_nothing_on_leader_and_standby() {
     let site = Site::start().await;
     let before = site.leader.scale().await;
     for daemon in [&site.leader, &site.standby] {
-        for port in ["admin", "apps", "workflow", "discovery", "kubernetes"] {
+        for port in ["admin", "apps", "workflow", "discovery", "kubernetes", "scripts"] {
             for path in MANGLED {
                 for (method, with) in [
                     ("GET", With::Nothing),

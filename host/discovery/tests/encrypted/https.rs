@@ -188,6 +188,11 @@ async fn wrong_requests_are_rejected_with_their_status() {
     let cases: Vec<(&str, Vec<&str>, u16)> = vec![
         ("/", vec![], 404),
         ("/dns-query/", vec![], 404),
+        // Programs read these differently.
+        ("/x/../dns-query", vec!["--path-as-is"], 400),
+        ("/x/%2e%2e/dns-query", vec!["--path-as-is"], 400),
+        (r"/x\..\dns-query", vec!["--path-as-is"], 400),
+        ("/x%2f..%2fdns-query", vec!["--path-as-is"], 400),
         (doh, vec!["-X", "PUT"], 405),
         (doh, vec!["-X", "OPTIONS"], 405),
         (&in_path, vec!["-I"], 405),
