@@ -7,6 +7,7 @@ mod write_deadline;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -34,6 +35,8 @@ use self::streams::{CLOSE, Streams};
 use self::write_deadline::WriteDeadline;
 use crate::connections::LocalAddr;
 use crate::json::{self, MaxBody};
+use crate::text::truncated;
+use crate::throttle::Throttle;
 use crate::{
     ApiError, Certificate, ConnectionSlot, Connections, Error, Listener, Owner, Result, Shares, access,
     target,
@@ -138,7 +141,7 @@ pub async fn serve(
     let listener =
         TcpListener::from_std(listener.socket).map_err(|source| Error::Bind { name, addr, source })?;
     tracing::info!(listener = name, %addr, tls = acceptor.is_some(), "listening");
-    let router = judged(body_limited(router, limits.max_body));
+    let router = judged(body_limited(router, limits.max_body), name);
 
     let places = Connections::new(name, limits.max_connections);
     let streams = Shares::new(name, "streams", limits.max_streams);
@@ -375,13 +378,28 @@ impl NewConnection {
 
 /// Rejects invalid request targets, and takes the headers by which daemons name a client out of the
 /// request: nothing sees them but the port's access policy.
-fn judged(router: Router) -> Router {
-    router.layer(middleware::from_fn(async |mut request: Request, next: Next| {
-        if let Err(error) = target::check_target(request.uri()) {
-            return ApiError::from(error).into_response();
+fn judged(router: Router, port: &'static str) -> Router {
+    let log = Arc::new(Throttle::of_rejections());
+    router.layer(middleware::from_fn(move |mut request: Request, next: Next| {
+        let log = Arc::clone(&log);
+        async move {
+            if let Err(error) = target::check_target(request.uri()) {
+                if let Some(suppressed) = log.pass() {
+                    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+                    tracing::warn!(
+                        port,
+                        peer = peer.map(|peer| tracing::field::display(peer.0)),
+                        path = truncated(request.uri().path()),
+                        reason = %error,
+                        suppressed,
+                        "request rejected"
+                    );
+                }
+                return ApiError::from(error).into_response();
+            }
+            access::take_statement(&mut request);
+            next.run(request).await
         }
-        access::take_statement(&mut request);
-        next.run(request).await
     }))
 }
 

@@ -142,12 +142,16 @@ async fn each_change_leaves_one_event_without_body_and_secrets() {
 async fn log_of_a_rejected_request_has_only_the_beginning_of_its_path() {
     let (log, _guard) = Log::start();
     let port = Port::serve(config().bind().await.unwrap(), callers(), rules());
-    let path = format!("/{}", "x".repeat(10_000));
-    let answer = port.ask("GET", &path).send().await.unwrap();
-    assert_eq!(answer.status().as_u16(), 401);
-    let events = log.events();
-    let rejected = events.iter().find(|event| event["message"] == "request rejected");
-    assert_eq!(rejected.unwrap()["path"], path[..1024], "{events:?}");
+    for (beginning, status) in [("/", "401"), (r"/a\", "400")] {
+        let path = format!("{beginning}{}", "x".repeat(10_000));
+        let answer = port.send_line(&format!("GET {path} HTTP/1.1")).await;
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");
+        let events = log.events();
+        let rejected = events.iter().find(|event| event["message"] == "request rejected");
+        let rejected = rejected.unwrap();
+        assert_eq!(rejected["path"], path[..1024], "{events:?}");
+        assert!(rejected["peer"].is_string(), "{events:?}");
+    }
     port.stop().await;
 }
 
