@@ -24,7 +24,7 @@ pub fn register_port_metrics(registry: &mut Registry) {
     );
     registry.register(
         "transom_web_quota_rejections",
-        "Requests rejected with 503, by the limit of the port or of the user: streams, requests, bodies, answers, queries, watches",
+        "Requests rejected with 503, by the limit of the port or of the user: streams, requests, bodies, answers, queries, watches, explanations, logs",
         Described(metrics.quotas.clone()),
     );
     registry.register(

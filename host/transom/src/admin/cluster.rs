@@ -7,29 +7,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use transom_cluster::Client;
 use transom_cluster::agent::{Agents, sandbox};
 use transom_cluster::operator::Agent;
 use transom_cluster::v1::{Attribute, Resource};
 use transom_common::{HostPort, error_chain};
-use transom_web::ApiError;
+use transom_web::{ApiError, Owner, Shares};
 
 /// How long an answer of the master is cached.
 const LIST_CACHE_TTL: Duration = Duration::from_secs(2);
 /// Default and maximum bytes of one piece of output.
 const DEFAULT_LENGTH: u64 = 64 << 10;
 const MAX_LENGTH: u64 = 1 << 20;
-/// Pieces that are read at the same time; further ones are refused.
+/// Pieces that are read at the same time, of which each user has its [`Shares`]; further ones are rejected.
 const MAX_READS: usize = 32;
 /// Characters of an id in a query.
 const MAX_ID_LENGTH: usize = 512;
@@ -42,7 +42,7 @@ struct Cluster {
     client: Client,
     agents: Agents,
     cached: Arc<Mutex<Option<CachedAgents>>>,
-    read_permits: Arc<Semaphore>,
+    reads: Shares,
 }
 
 /// The last answer about the agents.
@@ -61,7 +61,7 @@ pub(super) fn routes(client: Client) -> Router {
             agents: client.agents(),
             client,
             cached: Arc::default(),
-            read_permits: Arc::new(Semaphore::new(MAX_READS)),
+            reads: Shares::new("admin", "logs", MAX_READS),
         })
 }
 
@@ -227,6 +227,7 @@ fn is_name(id: &str) -> bool {
 
 async fn log(
     State(cluster): State<Cluster>,
+    user: Option<Extension<Owner>>,
     query: Result<Query<Output>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(output) = query.map_err(|error| {
@@ -249,10 +250,10 @@ async fn log(
             "expected the ids of a framework, a task and an executor, which have no slashes",
         ));
     }
-    let _permit = cluster
-        .read_permits
-        .try_acquire()
-        .map_err(|_| ApiError::unavailable(format!("{MAX_READS} logs are being read; try again later")))?;
+    let owner = user.map_or(Owner::Full, |Extension(owner)| owner);
+    let _share = cluster.reads.take(owner, 1).ok_or_else(|| {
+        ApiError::unavailable("too many logs are being read, in total or of this user; try again later")
+    })?;
     let agents = cluster.cached_agents().await?;
     let agent = agents.addresses.get(&output.agent).ok_or_else(|| {
         ApiError::not_found("the master lists no agent with this id, so the task's output cannot be read")

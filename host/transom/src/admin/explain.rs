@@ -1,22 +1,22 @@
 //! `/v1/plugins/explain`: what plugins decide, and why.
 //!
-//! An explanation calls components, so the port limits how many are made concurrently.
+//! An explanation calls components, so the port limits how many are made concurrently, of which each
+//! user has its [`Shares`].
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use serde::Deserialize;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use transom_apps::Explainer;
 use transom_framework::Placements;
 use transom_plugin_host::printable;
-use transom_web::ApiError;
+use transom_web::{ApiError, Owner, Share, Shares};
 
 use super::plugins::{EscapedJson, duration};
 use crate::service::Services;
@@ -26,14 +26,14 @@ const MAX_CONCURRENT: usize = 4;
 /// The kubernetes service, whose named instances are `kubernetes.NAME`.
 const KUBERNETES: &str = "kubernetes";
 
-/// The services' explainers, and the semaphore that limits concurrent explanations.
+/// The services' explainers, and the budget of concurrent explanations.
 #[derive(Clone)]
 struct Explain {
     /// Explains events and checks. `None`: the apps service is switched off.
     explainer: Option<Explainer>,
     /// Explain the placement of tasks; the key is the name of the service.
     placements: Arc<[(&'static str, Arc<dyn Placements>)]>,
-    permits: Arc<Semaphore>,
+    budget: Shares,
 }
 
 pub(super) fn routes(services: &Services) -> Router {
@@ -48,17 +48,21 @@ pub(super) fn routes(services: &Services) -> Router {
         .with_state(Explain {
             explainer,
             placements: placements.collect(),
-            permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+            budget: Shares::new("admin", "explanations", MAX_CONCURRENT),
         })
 }
 
+/// The user of a request.
+type User = Option<Extension<Owner>>;
+
 impl Explain {
-    /// Returns the permit that the caller holds during an explanation.
-    fn acquire_permit(&self) -> Result<SemaphorePermit<'_>, ApiError> {
-        self.permits.try_acquire().map_err(|_| {
-            ApiError::unavailable(format!(
-                "{MAX_CONCURRENT} explanations are in progress; try again later"
-            ))
+    /// Returns the share of the budget that the caller holds during an explanation.
+    fn take_share(&self, user: User) -> Result<Share, ApiError> {
+        let owner = user.map_or(Owner::Full, |Extension(owner)| owner);
+        self.budget.take(owner, 1).ok_or_else(|| {
+            ApiError::unavailable(
+                "too many explanations are in progress, in total or of this user; try again later",
+            )
         })
     }
 
@@ -136,10 +140,11 @@ struct Placement {
 
 async fn matcher(
     State(explain): State<Explain>,
+    user: User,
     query: Result<Query<Placement>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(placement) = query.map_err(|error| invalid_query(&error, "?app=/shop/web"))?;
-    let _permit = explain.acquire_permit()?;
+    let _share = explain.take_share(user)?;
     let (placements, id, shown_id) = match &placement {
         Placement {
             app: Some(id),
@@ -191,12 +196,13 @@ fn default_since() -> String {
 
 async fn filter(
     State(explain): State<Explain>,
+    user: User,
     query: Result<Query<Events>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let example = "?query=event_type%3Dstatus_update_event&since=1h";
     let Query(Events { query, since }) = query.map_err(|error| invalid_query(&error, example))?;
     let since = duration(&since)?;
-    let (explainer, _permit) = (explain.explainer("events")?, explain.acquire_permit()?);
+    let (explainer, _share) = (explain.explainer("events")?, explain.take_share(user)?);
     Ok(EscapedJson(explainer.events(&query, since).await?).into_response())
 }
 
@@ -209,7 +215,7 @@ struct Attempt {
     check: Option<usize>,
 }
 
-async fn probe(State(explain): State<Explain>, body: Bytes) -> Result<Response, ApiError> {
+async fn probe(State(explain): State<Explain>, user: User, body: Bytes) -> Result<Response, ApiError> {
     // Far more than the id of a task has.
     const MAX_BYTES: usize = 16 << 10;
     if body.len() > MAX_BYTES {
@@ -226,7 +232,7 @@ async fn probe(State(explain): State<Explain>, body: Bytes) -> Result<Response, 
     if let Some(reason) = placements.find_map(|(_, placements)| placements.probe_refusal(&task)) {
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
     }
-    let (explainer, _permit) = (explain.explainer("checks")?, explain.acquire_permit()?);
+    let (explainer, _share) = (explain.explainer("checks")?, explain.take_share(user)?);
     Ok(EscapedJson(explainer.probe(&task, check).await?).into_response())
 }
 
@@ -247,7 +253,7 @@ mod tests {
         State(Explain {
             explainer: None,
             placements: placements.collect(),
-            permits: Arc::new(Semaphore::new(1)),
+            budget: Shares::new("admin", "explanations", MAX_CONCURRENT),
         })
     }
 
@@ -286,14 +292,34 @@ mod tests {
     async fn request(daemon: impl Fn() -> State<Explain>, path: &str, body: &str) -> (StatusCode, String) {
         let uri = format!("http://admin/{path}").parse().unwrap();
         let result = match path.split('?').next() {
-            Some("matcher") => matcher(daemon(), Query::try_from_uri(&uri)).await,
-            Some("filter") => filter(daemon(), Query::try_from_uri(&uri)).await,
-            _ => probe(daemon(), Bytes::from(body.to_owned())).await,
+            Some("matcher") => matcher(daemon(), None, Query::try_from_uri(&uri)).await,
+            Some("filter") => filter(daemon(), None, Query::try_from_uri(&uri)).await,
+            _ => probe(daemon(), None, Bytes::from(body.to_owned())).await,
         };
         let response = result.into_response();
         let status = response.status();
         let bytes = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
         (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    #[tokio::test]
+    async fn read_only_user_leaves_explanations_for_the_full_one() {
+        let State(explain) = daemon_with(&["workflow"]);
+        let status = async |owner| {
+            let uri = "http://admin/matcher?job=x".parse().unwrap();
+            let query = Query::try_from_uri(&uri);
+            let result = matcher(State(explain.clone()), Some(Extension(owner)), query).await;
+            result.into_response().status().as_u16()
+        };
+        let mut held = Vec::new();
+        while let Some(share) = explain.budget.take(Owner::Reader, 1) {
+            held.push(share);
+        }
+        assert_eq!(held.len(), MAX_CONCURRENT / 2);
+        assert_eq!(status(Owner::Reader).await, 503);
+        assert_eq!(status(Owner::Full).await, 200);
+        held.pop();
+        assert_eq!(status(Owner::Reader).await, 200);
     }
 
     #[tokio::test]
