@@ -1,6 +1,5 @@
-//! Gauges of the state that the API shows, counted at each scrape.
+//! Gauges of the state that the API shows, read at each scrape.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,11 +8,12 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
+use transom_replicas::Condition;
 
 use crate::core::snapshot::Snapshot;
 use crate::time::Moment;
 
-/// Counts apps, pods, groups, instances and deployments. A standby counts what it reads from the
+/// The counts of apps, pods, groups, instances and deployments. A standby counts what it reads from the
 /// store, without health.
 #[derive(Debug)]
 pub(crate) struct StateMetrics(pub(crate) Arc<ArcSwap<Snapshot>>);
@@ -21,18 +21,12 @@ pub(crate) struct StateMetrics(pub(crate) Arc<ArcSwap<Snapshot>>);
 impl Collector for StateMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let snapshot = self.0.load_full();
-        let mut instances: BTreeMap<&'static str, u64> = BTreeMap::new();
-        let (mut unhealthy, mut delayed) = (0, 0);
+        let totals = &snapshot.totals;
         let now = Moment::now();
-        for view in snapshot.specs.values().chain(snapshot.deleted.values()) {
-            delayed += usize::from(view.is_delayed(now));
-            for instance in view.instances.values() {
-                *instances.entry(instance.condition().as_str()).or_default() += 1;
-                unhealthy += u64::from(instance.is_healthy() == Some(false));
-            }
-        }
-        let waiting = instances.get("Scheduled").copied().unwrap_or_default();
-        let pods = snapshot.pods().count();
+        let delayed = totals.delayed.values().filter(|view| view.is_delayed(now));
+        let delayed = delayed.count();
+        let waiting = totals.instances.of(Condition::Scheduled);
+        let pods = totals.pods as usize;
         let gauges = [
             ("transom_apps_apps", "Apps", snapshot.specs.len() - pods),
             ("transom_apps_pods", "Pods", pods),
@@ -49,7 +43,7 @@ impl Collector for StateMetrics {
             (
                 "transom_apps_unhealthy",
                 "Instances that fail a health check",
-                unhealthy as usize,
+                totals.instances.unhealthy as usize,
             ),
             (
                 "transom_apps_queue_waiting",
@@ -72,8 +66,8 @@ impl Collector for StateMetrics {
             None,
             MetricType::Gauge,
         )?;
-        for (condition, count) in instances {
-            let gauge = ConstGauge::new(count as f64);
+        for (condition, count) in totals.instances.by_condition() {
+            let gauge = ConstGauge::new(f64::from(count));
             gauge.encode(family.encode_family(&[("condition", condition)])?)?;
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! A summary of the service for operators: counts, and conditions that need attention. All of it is
 //! read from snapshots.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -13,7 +12,6 @@ use transom_scheduler::{Waiting, waiting};
 
 use crate::core::snapshot::Snapshot;
 use crate::core::term::Handles;
-use crate::instance::Instance;
 
 /// The maximum length of the lists of a [`Summary`].
 const MAX_ENTRIES: usize = 20;
@@ -96,28 +94,24 @@ impl SummaryReader {
 
 /// The part of a summary that is computed from the snapshot.
 fn count(snapshot: &Snapshot) -> Summary {
-    let pods = snapshot.pods().count() as u64;
-    let mut numbers = Numbers {
-        apps: snapshot.specs.len() as u64 - pods,
-        pods,
+    let totals = &snapshot.totals;
+    let instances = &totals.instances;
+    let numbers = Numbers {
+        apps: snapshot.specs.len() as u64 - totals.pods,
+        pods: totals.pods,
         groups: snapshot.groups.len() as u64,
+        instances_wanted: totals.wanted,
+        instances_running: instances.of(Condition::Running).into(),
+        instances_healthy: instances.healthy.into(),
+        instances_unhealthy: instances.unhealthy.into(),
+        instances_staged: instances.launching().into(),
+        instances_queued: instances.of(Condition::Scheduled).into(),
+        waiting: 0,
         deployments: snapshot.deployments.len() as u64,
-        ..Numbers::default()
     };
-    let mut unhealthy = BTreeMap::new();
-    for view in snapshot.specs.values() {
-        numbers.instances_wanted += u64::from(view.spec.instances());
-    }
-    for (id, view) in snapshot.specs.iter().chain(snapshot.deleted.iter()) {
-        for instance in view.instances.values() {
-            if numbers.add(instance) {
-                *unhealthy.entry(id).or_insert(0) += 1;
-            }
-        }
-    }
+    let unhealthy = totals.unhealthy.iter();
     let mut unhealthy: Vec<_> = unhealthy
-        .into_iter()
-        .map(|(id, count)| (id.to_string(), count))
+        .map(|(id, count)| (id.to_string(), u64::from(*count)))
         .collect();
     unhealthy.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     unhealthy.truncate(MAX_ENTRIES);
@@ -134,21 +128,5 @@ fn count(snapshot: &Snapshot) -> Summary {
         waiting: Vec::new(),
         unhealthy,
         deployments: deployments.collect(),
-    }
-}
-
-impl Numbers {
-    /// Adds an instance to the counts; returns whether it is unhealthy.
-    fn add(&mut self, instance: &Instance) -> bool {
-        match instance.condition() {
-            Condition::Running => self.instances_running += 1,
-            Condition::Provisioned | Condition::Staging | Condition::Starting => self.instances_staged += 1,
-            Condition::Scheduled => self.instances_queued += 1,
-            _ => {}
-        }
-        let healthy = instance.is_healthy();
-        self.instances_healthy += u64::from(healthy == Some(true));
-        self.instances_unhealthy += u64::from(healthy == Some(false));
-        healthy == Some(false)
     }
 }

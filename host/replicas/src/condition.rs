@@ -39,6 +39,25 @@ pub enum Condition {
 }
 
 impl Condition {
+    /// All conditions; each has the position `self as usize`.
+    pub const ALL: [Self; 15] = [
+        Self::Scheduled,
+        Self::Provisioned,
+        Self::Staging,
+        Self::Starting,
+        Self::Running,
+        Self::Unreachable,
+        Self::UnreachableInactive,
+        Self::Killing,
+        Self::Killed,
+        Self::Finished,
+        Self::Failed,
+        Self::Error,
+        Self::Gone,
+        Self::Dropped,
+        Self::Unknown,
+    ];
+
     /// Maps a task state to a condition; `reason` and `message` distinguish the meanings of a
     /// legacy `TASK_LOST`.
     pub fn of(state: &TaskState, reason: Option<&str>, message: Option<&str>) -> Self {
@@ -154,6 +173,13 @@ impl Condition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conditions_have_their_positions_in_the_list() {
+        for (position, condition) in Condition::ALL.into_iter().enumerate() {
+            assert_eq!(condition as usize, position, "{condition:?}");
+        }
+    }
 
     #[test]
     fn every_task_state_has_a_condition() {

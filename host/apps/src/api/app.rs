@@ -173,13 +173,13 @@ pub(super) fn app_info<'a>(
     embed: Embed,
 ) -> AppInfo<'a> {
     let lock = snapshot.lock(&app.id);
-    let counts = TaskCounts::of(view.instances.values());
+    let counts = &view.counts;
     // As in upstream, the results are shown only during a deployment.
     let readiness = || lock.map_or_else(Vec::new, |_| task::readiness_results(view));
     AppInfo {
         app,
-        tasks_staged: counts.staged,
-        tasks_running: counts.running,
+        tasks_staged: counts.launching(),
+        tasks_running: counts.of(Condition::Running),
         tasks_healthy: counts.healthy,
         tasks_unhealthy: counts.unhealthy,
         deployments: lock.map(|id| DeploymentReference { id }).into_iter().collect(),

@@ -9,6 +9,7 @@ mod definitions;
 mod deployments;
 mod events;
 mod groups;
+mod growth;
 mod health;
 mod kill_choices;
 mod limits;

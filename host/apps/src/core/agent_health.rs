@@ -70,7 +70,7 @@ impl Core {
         let instance = self
             .specs
             .get(pod)
-            .and_then(|state| state.instances.get(instance_id));
+            .and_then(|state| state.instances().get(instance_id));
         let Some(instance) = instance.filter(|instance| instance.instance_task(&record.id).is_some()) else {
             return;
         };
@@ -90,7 +90,7 @@ impl Core {
     fn agent_health_checks(&self, app: &SpecId, instance_id: &InstanceId) -> Vec<usize> {
         let state = self.specs.get(app);
         let Some((state, instance)) =
-            state.and_then(|state| Some((state, state.instances.get(instance_id)?)))
+            state.and_then(|state| Some((state, state.instances().get(instance_id)?)))
         else {
             return Vec::new();
         };

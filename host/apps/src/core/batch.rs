@@ -420,7 +420,7 @@ impl Core {
         // Instances that are not launched yet use the new definition, unless the deployment
         // replaces them.
         let waiting: Vec<InstanceId> = state
-            .instances
+            .instances()
             .values()
             .filter(|instance| instance.condition() == Condition::Scheduled && !state.is_outdated(instance))
             .map(|instance| instance.id.clone())
@@ -430,7 +430,7 @@ impl Core {
             if let Some(instance) = state.instance_mut(&instance_id) {
                 instance.replica.version = spec.version();
             }
-            if let Some(instance) = state.instances.get(&instance_id) {
+            if let Some(instance) = state.instances().get(&instance_id) {
                 requests.push(state.task_request(instance));
             }
         }

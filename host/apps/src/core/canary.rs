@@ -153,7 +153,7 @@ impl Core {
             .filter(|index| spec.check(*index).is_some())
             .collect();
         let new = state
-            .instances
+            .instances()
             .values()
             .filter(|instance| !state.is_outdated(instance));
         new.into_iter().all(|instance| {

@@ -86,7 +86,7 @@ impl Core {
         }
         for id in &self.unstored.health {
             let state = id.spec().and_then(|spec| self.specs.get(&spec));
-            let instance = state.and_then(|state| state.instances.get(id));
+            let instance = state.and_then(|state| state.instances().get(id));
             match instance.and_then(|instance| HealthRecord::of(instance)) {
                 Some(record) => changes.put_health(&record)?,
                 None => changes.delete_health(id),

@@ -31,7 +31,7 @@ impl Core {
             TaskSelection::OfPod(ids) => ids.contains(instance.id.as_str()),
         };
         let launched = state
-            .instances
+            .instances()
             .values()
             .filter(|instance| may_be_killed(instance));
         let instances: Vec<Arc<Instance>> = launched.filter(selected).cloned().collect();
@@ -61,7 +61,7 @@ impl Core {
             else {
                 continue;
             };
-            let instance = state.instances.get(&id);
+            let instance = state.instances().get(&id);
             let Some(instance) = instance.filter(|instance| may_be_killed(instance) && instance.has_id(task))
             else {
                 continue;
@@ -165,7 +165,7 @@ impl Core {
         let state = self.specs.get_mut(id).filter(|state| !state.record.deleted);
         let state = state.ok_or_else(|| Refusal::NotWaiting(id.clone()))?;
         state.backoff = LaunchBackoff::default();
-        let waiting = state.instances.values();
+        let waiting = state.instances().values();
         let waiting = waiting.filter(|instance| instance.condition() == Condition::Scheduled);
         let requests: Vec<_> = waiting.map(|instance| state.task_request(instance)).collect();
         if requests.is_empty() {

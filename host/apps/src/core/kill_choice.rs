@@ -48,13 +48,14 @@ impl Core {
             state.kill_choice = None;
             return directive;
         }
-        let is_placed = |instance: &InstanceId| state.instances.get(instance).is_some_and(|it| is_placed(it));
+        let is_placed =
+            |instance: &InstanceId| state.instances().get(instance).is_some_and(|it| is_placed(it));
         let count = directive.decommission.iter().filter(|it| is_placed(it)).count();
         let candidates: Vec<TaskId> = directive
             .kill_order
             .iter()
             .filter(|it| is_placed(it))
-            .filter_map(|it| Some(state.instances.get(it)?.task()))
+            .filter_map(|it| Some(state.instances().get(it)?.task()))
             .collect();
         if count == 0 || count == candidates.len() {
             return directive;

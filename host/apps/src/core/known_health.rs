@@ -79,7 +79,7 @@ impl Core {
     /// Restores the last known health of all instances. Records of other tasks are deleted.
     pub(super) fn restore_health(&mut self, records: Vec<HealthRecord>) {
         for state in self.specs.values_mut() {
-            let restored = state.instances.values().filter_map(|instance| {
+            let restored = state.instances().values().filter_map(|instance| {
                 let checks = state.definition_of(instance).health_checks();
                 (!checks.is_empty()).then(|| (instance.id.clone(), last_known(instance, checks, None)))
             });
@@ -96,7 +96,7 @@ impl Core {
             };
             let state = id.spec().and_then(|spec| self.specs.get_mut(&spec));
             let known = state.and_then(|state| {
-                let instance = state.instances.get(&id)?;
+                let instance = state.instances().get(&id)?;
                 let checks = state.definition_of(instance).health_checks();
                 let health = record
                     .is_of(instance, checks)

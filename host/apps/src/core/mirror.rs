@@ -20,6 +20,7 @@ use transom_scheduler::TaskRecord;
 use transom_store::typed::{self, decode};
 use transom_store::{Entry, Notice, Store, Watch};
 
+use super::counts::InstanceCounts;
 use super::history::History;
 use super::known_health::{HealthRecord, last_known};
 use super::persist::{SpecRecord, StepRecord};
@@ -27,6 +28,7 @@ use super::snapshot::{Snapshot, SpecView};
 use crate::deploy::Deployment;
 use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::instance::Instance;
+use crate::time::Moment;
 use crate::tree::Group;
 use crate::{Error, Result};
 
@@ -57,11 +59,27 @@ struct StandbyState {
     specs: BTreeMap<SpecId, SpecRecord>,
     groups: OrdMap<GroupId, Arc<Group>>,
     deployments: BTreeMap<String, Arc<Deployment>>,
-    tasks: BTreeMap<SpecId, BTreeMap<TaskId, Arc<TaskRecord>>>,
-    /// The app or pod of each task in `tasks`.
-    owners: BTreeMap<TaskId, SpecId>,
+    /// The same, as snapshots have them.
+    by_version: OrdMap<(Moment, String), Arc<Deployment>>,
+    /// The deployments of each app or pod, of which the last one locks it.
+    lockers: BTreeMap<SpecId, BTreeSet<Arc<str>>>,
+    locks: OrdMap<SpecId, Arc<str>>,
+    tasks: BTreeMap<SpecId, InstanceTasks>,
+    /// The app or pod and the instance of each task in `tasks`.
+    owners: BTreeMap<TaskId, (SpecId, InstanceId)>,
     health: BTreeMap<InstanceId, HealthRecord>,
-    dirty: BTreeSet<SpecId>,
+    /// The changes since the last snapshot.
+    dirty: BTreeMap<SpecId, Changed>,
+}
+
+/// The tasks of the instances of an app or pod.
+type InstanceTasks = BTreeMap<InstanceId, BTreeMap<TaskId, Arc<TaskRecord>>>;
+
+/// The changed parts of an app or pod: some of its instances, or all of them and the definition.
+#[derive(Debug)]
+enum Changed {
+    Instances(BTreeSet<InstanceId>),
+    All,
 }
 
 impl Mirror {
@@ -203,20 +221,17 @@ impl StandbyState {
     /// leader depends on every record.
     fn put(&mut self, key: &str, entry: &Entry) {
         let outcome = if key.starts_with("apps/") {
-            decode::<SpecRecord>(entry).map(|record| {
-                self.dirty.insert(record.spec.id().clone());
-                self.specs.insert(record.spec.id().clone(), record);
-            })
+            decode::<SpecRecord>(entry).map(|record| self.put_spec(record))
         } else if key.starts_with("groups/") {
             decode::<Arc<Group>>(entry).map(|group| drop(self.groups.insert(group.id.clone(), group)))
         } else if let Some(id) = key.strip_prefix("deployments/") {
-            decode::<Deployment>(entry).map(|deployment| {
-                self.deployments.insert(id.to_owned(), Arc::new(deployment));
-            })
+            decode::<Deployment>(entry).map(|deployment| self.put_deployment(id, deployment))
         } else if let Some(id) = key.strip_prefix("deployment-steps/") {
             decode::<StepRecord>(entry).map(|step| {
                 if let Some(deployment) = self.deployments.get_mut(id) {
                     Arc::make_mut(deployment).continue_at(step.current);
+                    let key = (deployment.version, deployment.id.clone());
+                    self.by_version.insert(key, Arc::clone(deployment));
                 }
             })
         } else if let Some(id) = key.strip_prefix("tasks/") {
@@ -226,7 +241,7 @@ impl StandbyState {
             })
         } else if let Some(id) = key.strip_prefix("health/").and_then(InstanceId::parse) {
             decode::<HealthRecord>(entry).map(|record| {
-                self.dirty.extend(id.spec());
+                self.instance_changed(id.spec(), &id);
                 self.health.insert(id, record);
             })
         } else {
@@ -240,74 +255,140 @@ impl StandbyState {
         }
     }
 
+    fn put_spec(&mut self, record: SpecRecord) {
+        let id = record.spec.id().clone();
+        let earlier = self.specs.get(&id);
+        let has_same_instances = earlier.is_some_and(|earlier| {
+            earlier.deleted == record.deleted && earlier.spec.health_checks() == record.spec.health_checks()
+        });
+        if has_same_instances {
+            let none = || Changed::Instances(BTreeSet::new());
+            self.dirty.entry(id.clone()).or_insert_with(none);
+        } else {
+            self.dirty.insert(id.clone(), Changed::All);
+        }
+        self.specs.insert(id, record);
+    }
+
+    fn instance_changed(&mut self, spec: Option<SpecId>, instance: &InstanceId) {
+        let Some(spec) = spec else { return };
+        let none = || Changed::Instances(BTreeSet::new());
+        if let Changed::Instances(instances) = self.dirty.entry(spec).or_insert_with(none) {
+            instances.insert(instance.clone());
+        }
+    }
+
+    fn put_deployment(&mut self, id: &str, deployment: Deployment) {
+        self.forget_deployment(id);
+        let (locker, deployment): (Arc<str>, _) = (deployment.id.as_str().into(), Arc::new(deployment));
+        for spec in deployment.specs() {
+            let lockers = self.lockers.entry(spec.clone()).or_default();
+            lockers.insert(Arc::clone(&locker));
+            self.locks
+                .extend(lockers.last().map(|last| (spec.clone(), Arc::clone(last))));
+        }
+        let key = (deployment.version, deployment.id.clone());
+        self.by_version.insert(key, Arc::clone(&deployment));
+        self.deployments.insert(id.to_owned(), deployment);
+    }
+
+    fn forget_deployment(&mut self, id: &str) {
+        let Some(deployment) = self.deployments.remove(id) else {
+            return;
+        };
+        self.by_version
+            .remove(&(deployment.version, deployment.id.clone()));
+        for spec in deployment.specs() {
+            let Some(lockers) = self.lockers.get_mut(spec) else {
+                continue;
+            };
+            lockers.remove(deployment.id.as_str());
+            if let Some(last) = lockers.last() {
+                self.locks.insert(spec.clone(), Arc::clone(last));
+            } else {
+                self.lockers.remove(spec);
+                self.locks.remove(spec);
+            }
+        }
+    }
+
     fn task(&mut self, record: &Arc<TaskRecord>) {
         let app = SpecId::parse(&record.run_spec).ok();
-        if let (Some(app), false) = (app, record.is_terminal()) {
-            self.dirty.insert(app.clone());
-            self.owners.insert(record.id.clone(), app.clone());
-            self.tasks
-                .entry(app)
-                .or_default()
-                .insert(record.id.clone(), Arc::clone(record));
+        let instance = InstanceId::of_task(&record.id).map(|(instance, _)| instance);
+        if let (Some(app), Some(instance), false) = (app, instance, record.is_terminal()) {
+            self.instance_changed(Some(app.clone()), &instance);
+            let owner = (app.clone(), instance.clone());
+            self.owners.insert(record.id.clone(), owner);
+            let instances = self.tasks.entry(app).or_default();
+            let tasks = instances.entry(instance).or_default();
+            tasks.insert(record.id.clone(), Arc::clone(record));
         }
     }
 
     fn forget(&mut self, task: &TaskId) {
-        let Some(app) = self.owners.remove(task) else {
+        let Some((app, instance)) = self.owners.remove(task) else {
             return;
         };
-        if let Some(tasks) = self.tasks.get_mut(&app) {
-            tasks.remove(task);
-            if tasks.is_empty() {
+        if let Some(instances) = self.tasks.get_mut(&app) {
+            if let Some(tasks) = instances.get_mut(&instance) {
+                tasks.remove(task);
+                if tasks.is_empty() {
+                    instances.remove(&instance);
+                }
+            }
+            if instances.is_empty() {
                 self.tasks.remove(&app);
             }
         }
-        self.dirty.insert(app);
+        self.instance_changed(Some(app), &instance);
     }
 
     fn delete(&mut self, key: &str) {
         if let Some(id) = key.strip_prefix("apps").and_then(|id| SpecId::parse(id).ok()) {
             self.specs.remove(&id);
-            self.dirty.insert(id);
+            self.dirty.insert(id, Changed::All);
         } else if let Some(id) = key.strip_prefix("groups").and_then(|id| GroupId::parse(id).ok()) {
             self.groups.remove(&id);
         } else if let Some(id) = key.strip_prefix("deployments/") {
-            self.deployments.remove(id);
+            self.forget_deployment(id);
         } else if let Some(id) = key.strip_prefix("tasks/") {
             self.forget(&TaskId::from(id));
         } else if let Some(id) = key.strip_prefix("health/").and_then(InstanceId::parse) {
             self.health.remove(&id);
-            self.dirty.extend(id.spec());
+            self.instance_changed(id.spec(), &id);
         }
     }
 
-    /// The snapshot that results from `snapshot_before` and the changed records.
-    fn snapshot(&mut self, snapshot_before: Snapshot) -> Snapshot {
-        let (mut specs, mut deleted) = (snapshot_before.specs, snapshot_before.deleted);
-        for id in std::mem::take(&mut self.dirty) {
-            specs.remove(&id);
-            deleted.remove(&id);
+    /// The snapshot that results from `snapshot` and the changed records.
+    fn snapshot(&mut self, mut snapshot: Snapshot) -> Snapshot {
+        for (id, changed) in std::mem::take(&mut self.dirty) {
             let Some(record) = self.specs.get(&id) else {
+                snapshot.set(&id, None, false);
                 continue;
             };
-            let tasks = self.tasks.get(&id).into_iter().flat_map(BTreeMap::values);
-            let mut instances = OrdMap::new();
-            let mut requests: BTreeMap<&TaskId, Vec<Arc<TaskRecord>>> = BTreeMap::new();
-            for record in tasks {
-                let of_request = requests.entry(record.request_id()).or_default();
-                of_request.push(Arc::clone(record));
-            }
-            let checks = record.spec.health_checks();
-            for mut instance in requests
-                .values()
-                .filter_map(|records| Instance::of_records(records))
-            {
-                // The store may still contain an earlier task of the instance.
-                let newer =
-                    |existing: &Arc<Instance>| existing.replica.incarnation > instance.replica.incarnation;
-                if !instances.get(&instance.id).is_some_and(newer) {
-                    instance.health = last_known(&instance, checks, self.health.get(&instance.id));
-                    instances.insert(instance.id.clone(), Arc::new(instance));
+            let before = snapshot.specs.get(&id).or_else(|| snapshot.deleted.get(&id));
+            let before = before.map(|view| (view.instances.clone(), view.counts));
+            let (mut instances, mut counts) = (OrdMap::new(), InstanceCounts::default());
+            let of_spec = self.tasks.get(&id);
+            let changed: Vec<InstanceId> = match (before, changed) {
+                (Some(before), Changed::Instances(changed)) => {
+                    (instances, counts) = before;
+                    changed.into_iter().collect()
+                }
+                _ => of_spec.into_iter().flatten().map(|(id, _)| id.clone()).collect(),
+            };
+            for id in changed {
+                let tasks = of_spec.and_then(|instances| instances.get(&id));
+                let instance = tasks.and_then(|tasks| self.instance(record, tasks));
+                let earlier = match instance {
+                    Some(instance) => {
+                        counts.add(&instance);
+                        instances.insert(id, Arc::new(instance))
+                    }
+                    None => instances.remove(&id),
+                };
+                if let Some(earlier) = earlier {
+                    counts.remove(&earlier);
                 }
             }
             let view = SpecView {
@@ -315,27 +396,166 @@ impl StandbyState {
                 versions: record.versions().collect(),
                 past: BTreeMap::new(),
                 instances,
+                counts,
                 last_failure: record.last_failure.clone(),
                 terminations: record.terminations.clone(),
                 backoff: LaunchBackoff::default(),
             };
-            let views = if record.deleted { &mut deleted } else { &mut specs };
-            views.insert(id, Arc::new(view));
+            snapshot.set(&id, Some(Arc::new(view)), record.deleted);
         }
-        let mut locks = OrdMap::new();
-        for deployment in self.deployments.values() {
-            let id: Arc<str> = deployment.id.as_str().into();
-            locks.extend(deployment.specs().map(|app| (app.clone(), Arc::clone(&id))));
-        }
-        let deployments = self.deployments.values();
-        let deployments = deployments.map(|one| ((one.version, one.id.clone()), Arc::clone(one)));
         Snapshot {
-            specs,
-            deleted,
             groups: self.groups.clone(),
-            deployments: deployments.collect(),
-            locks,
+            deployments: self.by_version.clone(),
+            locks: self.locks.clone(),
             history: History::default(),
+            ..snapshot
         }
+    }
+
+    /// An instance with these tasks. The store may still contain an earlier task of it.
+    fn instance(&self, record: &SpecRecord, tasks: &BTreeMap<TaskId, Arc<TaskRecord>>) -> Option<Instance> {
+        let mut requests: BTreeMap<&TaskId, Vec<Arc<TaskRecord>>> = BTreeMap::new();
+        for record in tasks.values() {
+            let of_request = requests.entry(record.request_id()).or_default();
+            of_request.push(Arc::clone(record));
+        }
+        let found = requests
+            .values()
+            .filter_map(|records| Instance::of_records(records));
+        let mut instance = found.max_by_key(|instance| instance.replica.incarnation)?;
+        let checks = record.spec.health_checks();
+        instance.health = last_known(&instance, checks, self.health.get(&instance.id));
+        Some(instance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use serde::Serialize;
+    use serde_json::{Value, json};
+    use transom_cluster::v1::TaskState;
+    use transom_replicas::Condition;
+
+    use super::*;
+    use crate::testing::{app, operations, record};
+
+    fn put(state: &mut StandbyState, key: &str, value: &impl Serialize) {
+        let entry = Entry {
+            key: key.to_owned(),
+            value: serde_json::to_vec(value).unwrap().into(),
+            version: 1,
+        };
+        state.put(key, &entry);
+    }
+
+    fn put_task(state: &mut StandbyState, id: TaskId, task_state: TaskState) {
+        let key = format!("tasks/{id}");
+        let status = json!({"task_id": {"value": id.as_str()}, "state": task_state});
+        let record = TaskRecord {
+            state: task_state,
+            status: Some(serde_json::from_value(status).unwrap()),
+            ..record(id)
+        };
+        put(state, &key, &record);
+    }
+
+    /// A standby that shows the app `/a` with running instances; and the first task.
+    fn standby(instances: u64) -> (StandbyState, Snapshot, TaskId) {
+        let mut state = StandbyState::default();
+        let spec = app(&json!({"id": "/a", "cmd": "sleep 1", "instances": instances}));
+        let record = SpecRecord {
+            spec: spec.into(),
+            config: "c".into(),
+            past: Vec::new(),
+            deleted: false,
+            last_failure: None,
+            terminations: Vec::new(),
+            restarted_at: None,
+        };
+        put(&mut state, "apps/a", &record);
+        let tasks = (0..instances).map(|_| InstanceId::new(record.spec.id()).task(1));
+        let tasks: Vec<TaskId> = tasks.collect();
+        for task in &tasks {
+            put_task(&mut state, task.clone(), TaskState::Running);
+        }
+        let snapshot = state.snapshot(Snapshot::default());
+        assert_eq!(running(&snapshot), instances);
+        (state, snapshot, tasks[0].clone())
+    }
+
+    fn running(snapshot: &Snapshot) -> u64 {
+        let views = snapshot.specs.values();
+        let counted = views
+            .map(|view| u64::from(view.counts.of(Condition::Running)))
+            .sum();
+        let total = snapshot.totals.instances.of(Condition::Running);
+        assert_eq!(u64::from(total), counted);
+        let all = snapshot.specs.values().flat_map(|view| view.instances.values());
+        let all = all.filter(|instance| instance.condition() == Condition::Running);
+        assert_eq!(all.count() as u64, counted);
+        counted
+    }
+
+    #[test]
+    fn work_of_a_changed_task_does_not_grow_with_the_app() {
+        let work = |instances: u64| {
+            let (mut state, mut snapshot, task) = standby(instances);
+            operations::take();
+            for task_state in [TaskState::Killing, TaskState::Running, TaskState::Killing] {
+                put_task(&mut state, task.clone(), task_state);
+                snapshot = state.snapshot(snapshot);
+            }
+            let work = operations::take();
+            assert_eq!(running(&snapshot), instances - 1);
+            work
+        };
+        let (small, large) = (work(10), work(500));
+        assert!(0 < small && small == large, "{small} and {large} visits");
+    }
+
+    #[test]
+    fn ended_tasks_and_deleted_apps_disappear() {
+        let (mut state, snapshot, task) = standby(3);
+        put_task(&mut state, task.clone(), TaskState::Failed);
+        let snapshot = state.snapshot(snapshot);
+        assert_eq!(running(&snapshot), 2);
+        // Its next task follows it.
+        let (instance, _) = InstanceId::of_task(&task).unwrap();
+        put_task(&mut state, instance.task(2), TaskState::Running);
+        let snapshot = state.snapshot(snapshot);
+        assert_eq!(running(&snapshot), 3);
+        state.delete("apps/a");
+        let snapshot = state.snapshot(snapshot);
+        assert_eq!((running(&snapshot), snapshot.specs.len()), (0, 0));
+    }
+
+    #[test]
+    fn last_of_the_deployments_of_an_app_locks_it() {
+        let deployment = |id: &str, specs: &[&str]| -> Value {
+            let version = "2018-01-01T00:00:00.000Z";
+            let specs: Vec<Value> = specs
+                .iter()
+                .map(|id| json!({"id": id, "before": null, "after": version}))
+                .collect();
+            let change = json!({"version": version, "group": "/", "specs": specs});
+            json!({"id": id, "version": version, "steps": [], "current": 0, "change": change})
+        };
+        let a = SpecId::parse("/a").unwrap();
+        let mut state = StandbyState::default();
+        put(&mut state, "deployments/1", &deployment("1", &["/a", "/b"]));
+        put(&mut state, "deployments/2", &deployment("2", &["/a"]));
+        let locks = |state: &mut StandbyState| {
+            let snapshot = state.snapshot(Snapshot::default());
+            let lock = snapshot.lock(&a).map(ToString::to_string);
+            (lock, snapshot.locks.len(), snapshot.deployments.len())
+        };
+        assert_eq!(locks(&mut state), (Some("2".to_owned()), 2, 2));
+        put(&mut state, "deployments/1", &deployment("1", &["/a", "/b"]));
+        assert_eq!(locks(&mut state), (Some("2".to_owned()), 2, 2));
+        state.delete("deployments/2");
+        assert_eq!(locks(&mut state), (Some("1".to_owned()), 2, 1));
+        state.delete("deployments/1");
+        assert_eq!(locks(&mut state), (None, 0, 0));
     }
 }

@@ -13,6 +13,7 @@ mod budgets;
 mod canary;
 pub(crate) mod command;
 mod commit;
+pub(crate) mod counts;
 pub(crate) mod format;
 mod history;
 mod kill;
@@ -189,7 +190,7 @@ pub(crate) struct Core {
     specs: BTreeMap<SpecId, SpecState>,
     past_bytes: PastBytes,
     /// Agents that instances must leave before maintenance.
-    leaving: BTreeSet<AgentId>,
+    leaving: Arc<BTreeSet<AgentId>>,
     deployments: BTreeMap<String, DeploymentState>,
     /// The deployment of each locked app or pod.
     locks: BTreeMap<SpecId, Arc<str>>,
@@ -198,6 +199,8 @@ pub(crate) struct Core {
     pending: BTreeSet<SpecId>,
     /// Apps and pods that start more instances in the next turn.
     starting: BTreeSet<SpecId>,
+    /// Apps and pods of deployments that began since they were last reconciled.
+    newly_locked: BTreeSet<SpecId>,
     /// Deployments whose current step is done.
     finished: BTreeSet<String>,
     /// Deployments whose canaries failed, with the reason; see `canary`.
@@ -249,12 +252,13 @@ pub(crate) fn start(
         service_ports: parts.service_ports,
         specs: BTreeMap::new(),
         past_bytes: PastBytes::default(),
-        leaving: BTreeSet::new(),
+        leaving: Arc::default(),
         deployments: BTreeMap::new(),
         locks: BTreeMap::new(),
         history: History::default(),
         pending: BTreeSet::new(),
         starting: BTreeSet::new(),
+        newly_locked: BTreeSet::new(),
         finished: BTreeSet::new(),
         failed_canaries: BTreeMap::new(),
         dirty: BTreeSet::new(),
@@ -419,7 +423,7 @@ impl Core {
         self.restore_health(records.health);
         let ids: Vec<SpecId> = self.specs.keys().cloned().collect();
         for id in ids {
-            let running: Vec<InstanceId> = self.specs[&id].instances.keys().cloned().collect();
+            let running: Vec<InstanceId> = self.specs[&id].instances().keys().cloned().collect();
             for instance in &running {
                 self.update_check(&id, instance, Occasion::NewLeader);
             }
@@ -445,7 +449,7 @@ impl Core {
             return false;
         };
         let mut policy = state.policy(self.launch_timeout);
-        let Some(instance) = state.instances.get(instance_id).cloned() else {
+        let Some(instance) = state.instances().get(instance_id).cloned() else {
             return false;
         };
         // A canary of instances with volumes is the next task of an earlier instance.
@@ -530,10 +534,10 @@ impl Core {
                 }
             }
         } else {
-            state.instances.remove(instance_id);
+            state.remove_instance(instance_id);
             self.checker.end(instance_id);
         }
-        if launch && let Some(instance) = state.instances.get(instance_id) {
+        if launch && let Some(instance) = state.instances().get(instance_id) {
             self.scheduler.submit(vec![state.task_request(instance)]);
         }
         if failed {
@@ -552,23 +556,10 @@ impl Core {
     /// Publishes the changes to readers, then the events about them, then the replies.
     fn publish(&mut self) {
         for id in std::mem::take(&mut self.dirty) {
-            let state = self.specs.get(&id);
+            let state = self.specs.get_mut(&id);
+            let deleted = state.as_ref().is_some_and(|state| state.record.deleted);
             let view = state.map(|state| Arc::new(state.view()));
-            let (specs, deleted) = (&mut self.next_snapshot.specs, &mut self.next_snapshot.deleted);
-            match (view, state.is_some_and(|state| state.record.deleted)) {
-                (Some(view), false) => {
-                    deleted.remove(&id);
-                    specs.insert(id, view);
-                }
-                (Some(view), true) => {
-                    specs.remove(&id);
-                    deleted.insert(id, view);
-                }
-                (None, _) => {
-                    specs.remove(&id);
-                    deleted.remove(&id);
-                }
-            }
+            self.next_snapshot.set(&id, view, deleted);
         }
         self.next_snapshot.groups = self.tree.groups().clone();
         self.next_snapshot.history = self.history.clone();

@@ -280,7 +280,7 @@ impl Core {
             return false;
         };
         let wanted = state
-            .instances
+            .instances()
             .values()
             .filter(|instance| instance.replica.is_wanted());
         let versions: BTreeSet<Moment> = wanted.map(|instance| instance.version()).collect();

@@ -94,7 +94,7 @@ impl Core {
     pub(super) fn probes_of(&self, task: &TaskId) -> Result<Vec<(Probe, bool)>, Refusal> {
         let found = InstanceId::of_task(task).and_then(|(instance, _)| {
             let state = self.specs.get(&instance.spec()?)?;
-            let instance = state.instances.get(&instance)?;
+            let instance = state.instances().get(&instance)?;
             let is_current = instance.task() == *task || instance.instance_task(task).is_some();
             is_current.then_some((state, instance))
         });
@@ -115,7 +115,7 @@ impl Core {
         let deploying = self.is_deploying(id);
         let checks = self.launch.checks;
         let Some(state) = self.specs.get(id) else { return };
-        let Some(instance) = state.instances.get(instance_id) else {
+        let Some(instance) = state.instances().get(instance_id) else {
             return;
         };
         let definition = state.definition_of(instance).clone();
@@ -154,7 +154,7 @@ impl Core {
             instance.condition() == Condition::Running && !instance.is_ready() && !state.is_outdated(instance)
         };
         let waiting: Vec<InstanceId> = state
-            .instances
+            .instances()
             .values()
             .filter(waits)
             .map(|instance| instance.id.clone())
@@ -191,7 +191,7 @@ impl Core {
         };
         let Some(state) = self.specs.get(id) else { return };
         let mut current: BTreeMap<Moment, Vec<InstanceId>> = BTreeMap::new();
-        for instance in state.instances.values() {
+        for instance in state.instances().values() {
             if !state.is_outdated(instance) {
                 let of_version = current.entry(instance.version()).or_default();
                 of_version.push(instance.id.clone());
@@ -255,7 +255,7 @@ impl Core {
         let Report { probe, result } = report;
         let id = probe.instance.spec()?;
         let state = self.specs.get(&id)?;
-        let instance = state.instances.get(&probe.instance)?;
+        let instance = state.instances().get(&probe.instance)?;
         // The report belongs to an earlier task or an earlier definition.
         if instance.replica.incarnation != probe.incarnation
             || !probe.is_defined_by(state.definition_of(instance), probe.purpose)
@@ -346,7 +346,7 @@ impl Core {
         let Some(state) = self.specs.get(app) else {
             return false;
         };
-        let Some(instance) = state.instances.get(instance_id) else {
+        let Some(instance) = state.instances().get(instance_id) else {
             return false;
         };
         let definition = state.definition_of(instance).clone();
@@ -413,7 +413,7 @@ impl Core {
         self.checker.end(instance_id);
         let state = self.specs.get(app);
         let new = state.is_some_and(|state| {
-            let instance = state.instances.get(instance_id);
+            let instance = state.instances().get(instance_id);
             instance.is_some_and(|instance| !state.is_outdated(instance))
         });
         if new {
@@ -425,7 +425,7 @@ impl Core {
     /// Updates the fitness of an instance, as deployments see it.
     pub(super) fn update_fitness(&mut self, app: &SpecId, instance_id: &InstanceId) {
         let state = self.specs.get(app);
-        let fitness = state.and_then(|state| Some(state.fitness(state.instances.get(instance_id)?)));
+        let fitness = state.and_then(|state| Some(state.fitness(state.instances().get(instance_id)?)));
         if let (Some(fitness), Some(instance)) = (fitness, self.instance_mut(app, instance_id)) {
             instance.replica.record_fitness(fitness);
         }

@@ -13,7 +13,7 @@ use super::history::History;
 use super::metrics::DeploymentEnd;
 use super::persist::Changes;
 use crate::bus::shapes;
-use crate::deploy::{self, ActionKind, Deployment};
+use crate::deploy::{self, ActionKind, Canary, Deployment};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::model::Spec;
@@ -69,6 +69,7 @@ impl Core {
             self.locks.insert(app.clone(), Arc::clone(&id));
             self.next_snapshot.locks.insert(app.clone(), Arc::clone(&id));
             self.dirty.insert(app.clone());
+            self.newly_locked.insert(app.clone());
         }
         let mut waiting = BTreeMap::new();
         for action in later_actions(&deployment, deployment.current) {
@@ -185,7 +186,10 @@ impl Core {
     /// number of instances.
     fn reconcile(&mut self, id: &SpecId) {
         self.dirty.insert(id.clone());
-        self.update_readiness(id);
+        // Tasks that run later begin their checks with their updates.
+        if self.newly_locked.remove(id) {
+            self.update_readiness(id);
+        }
         let running = self.locks.get(id).and_then(|lock| self.deployments.get(&**lock));
         let action = running.and_then(|running| running.unfinished.get(id).copied());
         // A later step handles it: the definition is already the new one, but until then the earlier
@@ -198,21 +202,7 @@ impl Core {
         let canary = running.and_then(|running| running.deployment.canary);
         let canary = canary.filter(|canary| !canary.continued);
         for _ in 0..MAX_PASSES {
-            let directive: Directive<InstanceId> = match (self.specs.get(id), action) {
-                (Some(state), Some(action)) => {
-                    let spec = &state.record.spec;
-                    let canary = canary.map(|canary| canary.amount.of(spec.instances()));
-                    deploy::advance(action, canary, spec, &state.members(&self.leaving))
-                }
-                (Some(state), None) if !state.record.deleted => {
-                    let (spec, members) = (&state.record.spec, state.members(&self.leaving));
-                    match &replaced {
-                        Some(replaced) => deploy::keep_count_before(replaced, spec, &members),
-                        None => deploy::keep_count(spec, &members),
-                    }
-                }
-                _ => Directive::done(),
-            };
+            let directive = self.next_directive(id, action, canary, replaced.as_ref());
             let mut directive = self.with_selected_kills(id, directive);
             let continues = directive.start > MAX_STARTS;
             directive.start = directive.start.min(MAX_STARTS);
@@ -238,6 +228,31 @@ impl Core {
         self.pending.remove(id);
     }
 
+    /// The next actions on the instances of an app or pod. `action` and `canary` are those of its
+    /// deployment; `replaced` is the definition that a later step replaces.
+    fn next_directive(
+        &mut self,
+        id: &SpecId,
+        action: Option<ActionKind>,
+        canary: Option<Canary>,
+        replaced: Option<&Spec>,
+    ) -> Directive<InstanceId> {
+        let Some(state) = self.specs.get_mut(id) else {
+            return Directive::done();
+        };
+        let instances = (state.census(&self.leaving), || state.members(&self.leaving));
+        let spec = &state.record.spec;
+        match (action, replaced) {
+            (Some(action), _) => {
+                let canary = canary.map(|canary| canary.amount.of(spec.instances()));
+                deploy::advance(action, canary, spec, instances)
+            }
+            (None, _) if state.record.deleted => Directive::done(),
+            (None, Some(replaced)) => deploy::keep_count_before(replaced, spec, instances),
+            (None, None) => deploy::keep_count(spec, instances),
+        }
+    }
+
     /// Removes, restarts and starts instances. `replaced` is the definition of new ones, if it is not
     /// the current one.
     fn execute_directive(&mut self, id: &SpecId, directive: &Directive<InstanceId>, replaced: Option<&Spec>) {
@@ -255,7 +270,7 @@ impl Core {
         for _ in 0..directive.start {
             let instance = Instance::new(id, version, Moment::now());
             requests.push(state.task_request(&instance));
-            state.instances.insert(instance.id.clone(), Arc::new(instance));
+            state.insert_instance(instance);
         }
         self.scheduler.submit(requests);
     }

@@ -1,7 +1,5 @@
 //! Instances with persistent volumes: their reservations in the scheduler.
 
-use std::sync::Arc;
-
 use transom_replicas::{Condition, Goal, Input};
 use transom_scheduler::{Reservation, TaskRequest};
 
@@ -39,7 +37,7 @@ impl Core {
             let version = state.record.spec.version();
             if let Some(instance) = Instance::of_reservation(reservation, version, Moment::now()) {
                 requests.push(state.task_request(&instance));
-                state.instances.insert(id, Arc::new(instance));
+                state.insert_instance(instance);
             }
         }
         requests
@@ -79,7 +77,7 @@ impl Core {
             return;
         }
         instance.replica.version = version;
-        if let Some(instance) = state.instances.get(instance_id) {
+        if let Some(instance) = state.instances().get(instance_id) {
             let request = state.task_request(instance);
             self.scheduler.submit(vec![request]);
         }

@@ -48,10 +48,10 @@ impl Core {
             }
             Event::MaintenanceDue(agent) => {
                 self.reconcile_agent(&agent);
-                self.leaving.insert(agent);
+                Arc::make_mut(&mut self.leaving).insert(agent);
             }
             Event::MaintenanceOver(agent) => {
-                self.leaving.remove(&agent);
+                Arc::make_mut(&mut self.leaving).remove(&agent);
                 self.reconcile_agent(&agent);
             }
             // The status updates of the agent's tasks follow.
@@ -63,7 +63,7 @@ impl Core {
     /// Marks all apps and pods with instances on an agent for reconciliation.
     fn reconcile_agent(&mut self, agent: &AgentId) {
         let concerned = self.specs.iter().filter(|(_, state)| {
-            let mut instances = state.instances.values();
+            let mut instances = state.instances().values();
             instances.any(|instance| instance.agent() == Some(agent))
         });
         self.pending.extend(concerned.map(|(id, _)| id.clone()));
@@ -73,7 +73,7 @@ impl Core {
     fn locate(&self, task: &TaskId) -> Option<(SpecId, InstanceId)> {
         let (instance_id, incarnation) = InstanceId::of_task(task)?;
         let id = instance_id.spec()?;
-        let instance = self.specs.get(&id)?.instances.get(&instance_id)?;
+        let instance = self.specs.get(&id)?.instances().get(&instance_id)?;
         (instance.replica.incarnation == incarnation).then_some((id, instance_id))
     }
 
@@ -156,7 +156,7 @@ impl Core {
         let instance = self
             .specs
             .get(id)
-            .and_then(|state| state.instances.get(instance_id));
+            .and_then(|state| state.instances().get(instance_id));
         let Some(instance) = instance.map(Arc::clone) else {
             return;
         };
@@ -175,7 +175,7 @@ impl Core {
         let instance = self
             .specs
             .get(&id)
-            .and_then(|state| state.instances.get(instance_id));
+            .and_then(|state| state.instances().get(instance_id));
         if instance.is_some_and(|instance| {
             instance
                 .tasks
@@ -229,8 +229,11 @@ impl Core {
     /// Handles the periodic tick.
     pub(super) async fn tick(&mut self) {
         let mut time_limited = Vec::new();
-        for (id, state) in &self.specs {
-            let instances = state.instances.values();
+        for (id, state) in &mut self.specs {
+            if state.counts().time_limited() == 0 {
+                continue;
+            }
+            let instances = state.instances().values();
             let candidates = instances.filter(|instance| {
                 instance.condition().is_unreachable() || instance.condition().is_launching()
             });

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use transom_replicas::{Condition, LaunchBackoff};
 use transom_scheduler::TaskRecord;
 
+use super::counts::{InstanceCounts, Totals};
 use super::history::History;
 use crate::deploy::Deployment;
 use crate::ids::{GroupId, InstanceId, SpecId};
@@ -33,9 +34,30 @@ pub(crate) struct Snapshot {
     pub(crate) locks: OrdMap<SpecId, Arc<str>>,
     /// The last changes.
     pub(crate) history: History,
+    /// Counts of `specs` and `deleted`.
+    pub(crate) totals: Totals,
 }
 
 impl Snapshot {
+    /// Replaces the view of an app or pod; `None`: it does not exist any more. `deleted`: it is being
+    /// deleted.
+    pub(super) fn set(&mut self, id: &SpecId, view: Option<Arc<SpecView>>, deleted: bool) {
+        for (views, are_deleted) in [(&mut self.specs, false), (&mut self.deleted, true)] {
+            if let Some(earlier) = views.remove(id) {
+                self.totals.remove(&earlier, are_deleted);
+            }
+        }
+        if let Some(view) = view {
+            self.totals.add(&view, deleted);
+            let views = if deleted {
+                &mut self.deleted
+            } else {
+                &mut self.specs
+            };
+            views.insert(id.clone(), view);
+        }
+    }
+
     /// An app.
     pub(crate) fn app(&self, id: &SpecId) -> Option<(&SpecView, &App)> {
         let view = self.specs.get(id)?;
@@ -95,6 +117,8 @@ pub(crate) struct SpecView {
     /// Past definitions that instances were launched from.
     pub(crate) past: BTreeMap<Moment, Spec>,
     pub(crate) instances: OrdMap<InstanceId, Arc<Instance>>,
+    /// Counts of `instances`.
+    pub(crate) counts: InstanceCounts,
     pub(crate) last_failure: Option<TaskFailure>,
     /// The last instances of a pod that ended, oldest first.
     pub(crate) terminations: Vec<Termination>,
@@ -110,6 +134,7 @@ impl SpecView {
             spec,
             past: BTreeMap::new(),
             instances: OrdMap::new(),
+            counts: InstanceCounts::default(),
             last_failure: None,
             terminations: Vec::new(),
             backoff: LaunchBackoff::default(),
@@ -118,8 +143,7 @@ impl SpecView {
 
     /// Whether instances wait for the end of the delay after failures.
     pub(crate) fn is_delayed(&self, now: Moment) -> bool {
-        let waits = |instance: &Arc<Instance>| instance.condition() == Condition::Scheduled;
-        self.backoff.until(now.timestamp()).is_some() && self.instances.values().any(waits)
+        self.backoff.until(now.timestamp()).is_some() && self.counts.of(Condition::Scheduled) > 0
     }
 
     /// The definition that a task was launched from; the current one if that definition is unknown.

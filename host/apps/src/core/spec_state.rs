@@ -7,10 +7,11 @@ use std::time::Duration;
 use imbl::OrdMap;
 use transom_cluster::{AgentId, TaskId};
 use transom_common::trace::TraceContext;
-use transom_replicas::{LaunchBackoff, Member, Policy};
+use transom_replicas::{Census, LaunchBackoff, Member, Policy};
 use transom_scheduler::{RunSpec, TaskRequest};
 
 use super::budgets::{PastBytes, Share};
+use super::counts::InstanceCounts;
 use super::kill_choice::SelectedKills;
 use super::persist::SpecRecord;
 use super::snapshot::{SpecView, Termination};
@@ -44,7 +45,16 @@ pub(super) struct SpecState {
     /// The last call of the matcher for a selection of kills, and its result.
     pub(super) kill_choice: Option<SelectedKills>,
     /// Shared with snapshots; an instance is copied when it changes.
-    pub(super) instances: OrdMap<InstanceId, Arc<Instance>>,
+    instances: OrdMap<InstanceId, Arc<Instance>>,
+    /// Counts of `instances` without those in `uncounted`.
+    counts: InstanceCounts,
+    /// The same instances as deployments see them; `None` if all have to be counted again, because
+    /// the definitions have changed.
+    census: Option<Census>,
+    /// The agents whose maintenance is imminent, at the time of the census.
+    leaving: Arc<BTreeSet<AgentId>>,
+    /// Instances that may have changed since they were last counted.
+    uncounted: BTreeSet<InstanceId>,
     /// The trace context of the deployment's current step, to which launches belong.
     pub(super) trace: TraceContext,
 }
@@ -70,13 +80,105 @@ impl SpecState {
             backoff: LaunchBackoff::default(),
             kill_choice: None,
             instances: OrdMap::new(),
+            counts: InstanceCounts::default(),
+            census: None,
+            leaving: Arc::default(),
+            uncounted: BTreeSet::new(),
             trace: TraceContext::default(),
         }
     }
 
+    pub(super) fn instances(&self) -> &OrdMap<InstanceId, Arc<Instance>> {
+        &self.instances
+    }
+
     /// An instance, to be changed.
     pub(super) fn instance_mut(&mut self, id: &InstanceId) -> Option<&mut Instance> {
+        self.uncount(id);
         self.instances.get_mut(id).map(Arc::make_mut)
+    }
+
+    /// Adds or replaces an instance. Returns the earlier one.
+    pub(super) fn insert_instance(&mut self, instance: Instance) -> Option<Arc<Instance>> {
+        let id = instance.id.clone();
+        self.uncount(&id);
+        self.uncounted.insert(id.clone());
+        self.instances.insert(id, Arc::new(instance))
+    }
+
+    pub(super) fn remove_instance(&mut self, id: &InstanceId) {
+        self.uncount(id);
+        self.uncounted.remove(id);
+        self.instances.remove(id);
+    }
+
+    /// Takes an instance out of the counts before it changes.
+    fn uncount(&mut self, id: &InstanceId) {
+        let Some(instance) = self.instances.get(id) else {
+            return;
+        };
+        if self.uncounted.contains(id) {
+            return;
+        }
+        self.counts.remove(instance);
+        if let Some(mut census) = self.census.take() {
+            census.remove(&self.member_for_census(instance));
+            self.census = Some(census);
+        }
+        self.uncounted.insert(id.clone());
+    }
+
+    /// Adds the changed instances to the counts again.
+    fn count(&mut self) {
+        let uncounted = std::mem::take(&mut self.uncounted);
+        let mut census = self.census.take();
+        for instance in uncounted.iter().filter_map(|id| self.instances.get(id)) {
+            self.counts.add(instance);
+            if let Some(census) = &mut census {
+                census.add(&self.member_for_census(instance));
+            }
+        }
+        self.census = census;
+    }
+
+    /// Counts of all instances.
+    pub(super) fn counts(&mut self) -> InstanceCounts {
+        self.count();
+        self.counts
+    }
+
+    /// The instances as deployments see them, counted. `leaving`: agents whose maintenance is
+    /// imminent.
+    pub(super) fn census(&mut self, leaving: &Arc<BTreeSet<AgentId>>) -> Census {
+        if !Arc::ptr_eq(&self.leaving, leaving) {
+            self.leaving = Arc::clone(leaving);
+            self.census = None;
+        }
+        self.count();
+        let census = self.census.unwrap_or_else(|| self.census_of_all());
+        // Keeps the cost of the check small.
+        debug_assert!(self.instances.len() > 20 || census == self.census_of_all());
+        self.census = Some(census);
+        census
+    }
+
+    fn census_of_all(&self) -> Census {
+        let mut census = Census::default();
+        for instance in self.instances.values() {
+            census.add(&self.member_for_census(instance));
+        }
+        census
+    }
+
+    /// The instance as deployments see it, without its id.
+    fn member_for_census(&self, instance: &Instance) -> Member<()> {
+        #[cfg(test)]
+        crate::testing::operations::count();
+        let (outdated, fitness) = (self.is_outdated(instance), self.fitness(instance));
+        Member {
+            leaving: instance.agent().is_some_and(|agent| self.leaving.contains(agent)),
+            ..instance.replica.member((), outdated, fitness)
+        }
     }
 
     /// The definition that an instance was launched from, if it is known.
@@ -89,6 +191,7 @@ impl SpecState {
 
     /// Adds a past definition, which instances were launched from or which a deployment replaces.
     pub(super) fn insert_past(&mut self, spec: Spec, launch: &LaunchSettings) {
+        self.census = None;
         self.add_run_spec(&spec, launch);
         self.past.insert(spec.version(), spec);
         self.count_past();
@@ -122,7 +225,7 @@ impl SpecState {
         if existing.is_some_and(|existing| existing.replica.incarnation > instance.replica.incarnation) {
             return Some(instance.task());
         }
-        let earlier = self.instances.insert(instance.id.clone(), Arc::new(instance));
+        let earlier = self.insert_instance(instance);
         earlier.map(|earlier| earlier.task())
     }
 
@@ -132,10 +235,14 @@ impl SpecState {
             let choice = self.kill_choice.as_ref();
             choice.is_some_and(|choice| choice.is_selected(&instance.task()))
         };
-        let member = |instance: &Arc<Instance>| Member {
-            selected: selected(instance),
-            leaving: instance.agent().is_some_and(|agent| leaving.contains(agent)),
-            ..instance.member(self.is_outdated(instance), self.fitness(instance))
+        let member = |instance: &Arc<Instance>| {
+            #[cfg(test)]
+            crate::testing::operations::count();
+            Member {
+                selected: selected(instance),
+                leaving: instance.agent().is_some_and(|agent| leaving.contains(agent)),
+                ..instance.member(self.is_outdated(instance), self.fitness(instance))
+            }
         };
         self.instances.values().map(member).collect()
     }
@@ -147,6 +254,7 @@ impl SpecState {
 
     /// Replaces the definition.
     pub(super) fn set_record(&mut self, record: SpecRecord, launch: &LaunchSettings) {
+        self.census = None;
         let before = std::mem::replace(&mut self.record, record);
         if before.spec.version() != self.record.spec.version() {
             self.previous = Some(before.spec.version());
@@ -210,8 +318,9 @@ impl SpecState {
     }
 
     /// The view for snapshots, which shares its contents with this state.
-    pub(super) fn view(&self) -> SpecView {
+    pub(super) fn view(&mut self) -> SpecView {
         SpecView {
+            counts: self.counts(),
             spec: self.record.spec.clone(),
             versions: Arc::clone(&self.versions),
             past: self.past.clone(),

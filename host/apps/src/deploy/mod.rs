@@ -1,9 +1,9 @@
 //! Deployments: the steps from one definition to another, and their progress.
 //!
 //! All of it is pure. [`plan`] computes the steps. [`advance`] and [`keep_count`] compute the next
-//! actions from the instances, with [`transom_replicas`], and the core executes them. A step is
-//! evaluated after every change until it is done. It has no state, so a restart of the daemon does
-//! not affect it.
+//! actions, with [`transom_replicas`], from the counts of the instances, and from the instances
+//! themselves only if some have to be selected. The core executes them. A step is evaluated after
+//! every change until it is done. It has no state, so a restart of the daemon does not affect it.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod canary;
@@ -12,7 +12,7 @@ mod layers;
 pub(crate) mod plan;
 pub(crate) mod policy;
 
-use transom_replicas::{Action, Directive, Member};
+use transom_replicas::{Action, Census, Directive, Member, ScalingPolicy};
 
 use crate::ids::InstanceId;
 use crate::model::Spec;
@@ -27,7 +27,7 @@ pub(crate) fn advance(
     action: ActionKind,
     canary: Option<u32>,
     spec: &Spec,
-    instances: &[Member<InstanceId>],
+    instances: (Census, impl FnOnce() -> Vec<Member<InstanceId>>),
 ) -> Directive<InstanceId> {
     let action = match action {
         ActionKind::Start => return Directive::done(),
@@ -35,12 +35,15 @@ pub(crate) fn advance(
         ActionKind::Scale => Action::Scale,
         ActionKind::Restart => canary.map_or(Action::Restart, Action::Canary),
     };
-    transom_replicas::advance(action, &policy::scaling(spec), instances)
+    by_counts_or_members(action, &policy::scaling(spec), instances)
 }
 
 /// The next actions on the instances outside of a deployment: their number is kept.
-pub(crate) fn keep_count(spec: &Spec, instances: &[Member<InstanceId>]) -> Directive<InstanceId> {
-    transom_replicas::advance(Action::Scale, &policy::scaling(spec), instances)
+pub(crate) fn keep_count(
+    spec: &Spec,
+    instances: (Census, impl FnOnce() -> Vec<Member<InstanceId>>),
+) -> Directive<InstanceId> {
+    by_counts_or_members(Action::Scale, &policy::scaling(spec), instances)
 }
 
 /// The next actions while a deployment waits to replace the definition `before` by `after`. Instances
@@ -48,12 +51,21 @@ pub(crate) fn keep_count(spec: &Spec, instances: &[Member<InstanceId>]) -> Direc
 pub(crate) fn keep_count_before(
     before: &Spec,
     after: &Spec,
-    instances: &[Member<InstanceId>],
+    instances: (Census, impl FnOnce() -> Vec<Member<InstanceId>>),
 ) -> Directive<InstanceId> {
     let (most, least) = (before.instances(), before.instances().min(after.instances()));
-    let present = instances.iter().filter(|member| member.is_counted()).count();
-    let wanted = u32::try_from(present).unwrap_or(most).clamp(least, most);
+    let wanted = instances.0.counted().clamp(least, most);
     keep_count(&before.with_instances(wanted), instances)
+}
+
+/// Most events need no selection of instances, so their cost does not grow with the app.
+fn by_counts_or_members(
+    action: Action,
+    policy: &ScalingPolicy,
+    (census, members): (Census, impl FnOnce() -> Vec<Member<InstanceId>>),
+) -> Directive<InstanceId> {
+    let by_counts = transom_replicas::advance_by_counts(action, policy, &census);
+    by_counts.unwrap_or_else(|| transom_replicas::advance(action, policy, &members()))
 }
 
 #[cfg(test)]
@@ -86,7 +98,8 @@ mod tests {
             let members: Vec<_> = (0..present)
                 .map(|_| replica.member(InstanceId::new(before.id()), true, Fitness::Unchecked))
                 .collect();
-            let found = keep_count_before(&before, &after, &members);
+            let census = members.iter().collect();
+            let found = keep_count_before(&before, &after, (census, || members));
             assert_eq!(
                 (found.start, found.decommission.len()),
                 (start, removed),

@@ -1,0 +1,291 @@
+//! Counts of the replicas of a run spec. A service keeps them up to date with each change, so that the
+//! next actions need a look at every replica only if some have to be selected.
+
+use super::restart::{self, Allowance, Progress};
+use super::{Action, Directive, Member, ScalingPolicy};
+use crate::Condition;
+
+/// How many replicas have each of the properties that [`super::advance`] uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census([u32; PROPERTIES]);
+
+const PROPERTIES: usize = 15;
+
+/// The properties of a replica. All but `Any`, `Ending`, `Unreached` and `LostAndOld` are those of
+/// replicas that count towards the number.
+#[derive(Clone, Copy)]
+enum Property {
+    Any,
+    Ending,
+    Unreached,
+    LostAndOld,
+    Counted,
+    Healthy,
+    HealthyInPlace,
+    Leaving,
+    Old,
+    OldInPlace,
+    OldIdle,
+    NewHealthy,
+    /// It is to be replaced: it is old or leaving.
+    Replaced,
+    ReplacedUnlaunched,
+    ReplacedUnhealthy,
+}
+
+impl Census {
+    /// Adds a replica.
+    pub fn add<I: Clone + PartialEq>(&mut self, member: &Member<I>) {
+        for (count, has) in self.0.iter_mut().zip(properties(member)) {
+            *count += u32::from(has);
+        }
+    }
+
+    /// Removes a replica with the properties with which it was added.
+    pub fn remove<I: Clone + PartialEq>(&mut self, member: &Member<I>) {
+        for (count, has) in self.0.iter_mut().zip(properties(member)) {
+            *count -= u32::from(has);
+        }
+    }
+
+    /// The replicas that count towards the number.
+    pub fn counted(&self) -> u32 {
+        self.of(Property::Counted)
+    }
+
+    fn of(&self, property: Property) -> u32 {
+        self.0[property as usize]
+    }
+}
+
+impl<'a, I: Clone + PartialEq + 'a> FromIterator<&'a Member<I>> for Census {
+    fn from_iter<T: IntoIterator<Item = &'a Member<I>>>(members: T) -> Self {
+        let mut census = Self::default();
+        for member in members {
+            census.add(member);
+        }
+        census
+    }
+}
+
+/// In the order of [`Property`].
+fn properties<I: Clone + PartialEq>(member: &Member<I>) -> [bool; PROPERTIES] {
+    let counted = member.is_counted();
+    let (old, replaced) = (counted && member.old, counted && (member.old || member.leaving));
+    let in_place = !member.restarting;
+    [
+        true,
+        !member.wanted,
+        !(member.wanted && (member.has_been_healthy || !counted)),
+        member.is_lost_and_old(),
+        counted,
+        counted && member.healthy,
+        counted && member.healthy && in_place,
+        counted && member.leaving,
+        old,
+        old && in_place,
+        old && in_place && member.condition != Condition::Running,
+        counted && !member.old && member.healthy,
+        replaced,
+        replaced && member.condition == Condition::Scheduled,
+        replaced && !member.healthy,
+    ]
+}
+
+/// The next actions, as [`super::advance`] computes them, if they follow from the counts. `None`: some
+/// replicas have to be selected.
+pub fn advance_by_counts<I>(action: Action, policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
+    match action {
+        Action::Stop => (census.of(Property::Any) == census.of(Property::Ending)).then(|| Directive {
+            done: census.of(Property::Any) == 0,
+            ..Directive::default()
+        }),
+        Action::Scale => scale(policy, census),
+        Action::Restart => replace_all(policy, census),
+        Action::Canary(replicas) => canary(replicas, policy, census),
+    }
+}
+
+fn scale<I>(policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
+    let counted = census.counted();
+    let has_leaving = !policy.resident && census.of(Property::Leaving) > 0;
+    if has_leaving || counted > policy.replicas {
+        return None;
+    }
+    Some(Directive {
+        done: counted == policy.replicas && census.of(Property::Unreached) == 0,
+        start: policy.replicas - counted,
+        ..Directive::default()
+    })
+}
+
+fn replace_all<I>(policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
+    if census.of(Property::LostAndOld) > 0 {
+        return None;
+    }
+    if census.of(Property::Old) == 0 {
+        return scale(policy, census);
+    }
+    if policy.resident {
+        return replace_in_place(policy, census);
+    }
+    let (old, counted) = (census.of(Property::Replaced), census.counted());
+    let new = counted - old;
+    let (allowance, ending) = (
+        allow(policy, census, old, Property::Healthy),
+        census.of(Property::Ending),
+    );
+    let missing = policy.replicas.saturating_sub(new);
+    let free = allowance.capacity.saturating_sub(counted + ending);
+    let is_blocked = missing > 0 && free == 0 && ending == 0;
+    let makes_room = is_blocked && census.of(Property::ReplacedUnhealthy) > 0;
+    if allowance.kill > 0 || census.of(Property::ReplacedUnlaunched) > 0 || makes_room {
+        return None;
+    }
+    Some(Directive {
+        start: missing.min(free),
+        ..Directive::default()
+    })
+}
+
+fn replace_in_place<I>(policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
+    if census.counted() != policy.replicas {
+        let scaled = scale(policy, census)?;
+        return Some(Directive {
+            done: false,
+            ..scaled
+        });
+    }
+    let allowance = allow(policy, census, census.of(Property::Old), Property::HealthyInPlace);
+    let restarts = allowance.kill.max(census.of(Property::OldIdle));
+    let none = restarts == 0 || census.of(Property::OldInPlace) == 0;
+    none.then(Directive::default)
+}
+
+fn canary<I>(replicas: u32, policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
+    let canaries = replicas.min(policy.replicas);
+    if census.of(Property::Old) == 0 || policy.replicas == canaries {
+        return replace_all(policy, census);
+    }
+    if census.of(Property::LostAndOld) > 0 {
+        return None;
+    }
+    let next: Directive<I> = replace_all(policy, census)?;
+    let new = census.counted() - census.of(Property::Old);
+    let start = next.start.min(canaries.saturating_sub(new));
+    let healthy = census.of(Property::NewHealthy);
+    Some(Directive {
+        start,
+        canaries_healthy: start == 0 && new >= canaries && healthy >= canaries,
+        ..next
+    })
+}
+
+fn allow(policy: &ScalingPolicy, census: &Census, running: u32, healthy: Property) -> Allowance {
+    let progress = Progress {
+        wanted: policy.replicas,
+        running,
+        healthy: census.of(healthy),
+        resident: policy.resident,
+    };
+    restart::allow(progress, policy.upgrade)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::super::advance;
+    use super::*;
+    use crate::{KillSelection, UpgradeStrategy};
+
+    /// A sequence of numbers that is the same in each run.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) % bound
+        }
+
+        fn is(&mut self, percent: u64) -> bool {
+            self.below(100) < percent
+        }
+    }
+
+    /// A replica that runs and is settled, but for properties that are `rare` (in percent).
+    fn member(id: u32, numbers: &mut Numbers, rare: u64) -> Member<u32> {
+        let conditions = [
+            Condition::Scheduled,
+            Condition::Staging,
+            Condition::Killing,
+            Condition::UnreachableInactive,
+        ];
+        let other = conditions[numbers.below(4) as usize];
+        let condition = if numbers.is(rare) {
+            other
+        } else {
+            Condition::Running
+        };
+        let healthy = condition == Condition::Running && !numbers.is(rare);
+        Member {
+            id,
+            condition,
+            since: Timestamp::UNIX_EPOCH,
+            wanted: !numbers.is(rare),
+            old: numbers.is(rare),
+            leaving: numbers.is(rare / 4),
+            restarting: numbers.is(rare / 4),
+            selected: false,
+            healthy,
+            has_been_healthy: healthy || numbers.is(50),
+        }
+    }
+
+    #[test]
+    fn actions_by_counts_are_those_by_all_replicas() {
+        let mut numbers = Numbers(7);
+        let mut decided = 0;
+        for round in 0..40_000 {
+            let rare = [0, 5, 25, 60][round % 4];
+            let count = numbers.below(7) as u32;
+            let members: Vec<_> = (0..count).map(|id| member(id, &mut numbers, rare)).collect();
+            let policy = ScalingPolicy {
+                replicas: numbers.below(7) as u32,
+                kill_selection: KillSelection::YoungestFirst,
+                upgrade: UpgradeStrategy {
+                    maximum_over_capacity: numbers.below(3) as f64 / 2.0,
+                    minimum_health_capacity: numbers.below(3) as f64 / 2.0,
+                },
+                resident: numbers.is(25),
+            };
+            let census: Census = members.iter().collect();
+            for action in [
+                Action::Stop,
+                Action::Scale,
+                Action::Restart,
+                Action::Canary(numbers.below(4) as u32),
+            ] {
+                let Some(found) = advance_by_counts::<u32>(action, &policy, &census) else {
+                    continue;
+                };
+                decided += 1;
+                let expected = advance(action, &policy, &members);
+                assert_eq!(found, expected, "{action:?} {policy:?} {members:#?}");
+            }
+        }
+        assert!(decided > 40_000, "{decided} of 160,000 decided by counts");
+    }
+
+    #[test]
+    fn census_without_its_replicas_is_empty() {
+        let mut numbers = Numbers(11);
+        let members: Vec<_> = (0..50).map(|id| member(id, &mut numbers, 40)).collect();
+        let mut census: Census = members.iter().collect();
+        assert_ne!(census, Census::default());
+        for member in &members {
+            census.remove(member);
+        }
+        assert_eq!(census, Census::default());
+    }
+}
