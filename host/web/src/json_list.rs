@@ -1,4 +1,4 @@
-//! JSON lists that are written while they are sent.
+//! JSON documents that are written while they are sent.
 
 use std::convert::Infallible;
 
@@ -7,21 +7,52 @@ use axum::response::{IntoResponse, Response};
 use futures::stream;
 use http::{HeaderValue, header};
 
-/// A part of a list is sent when it has grown to this size.
+/// A part of a document is sent when it has grown to this size.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The document `{"<name>":[…]}`. `next` appends the next element to its argument and returns
-/// whether there was one.
+/// whether there was one. It is sent as [`json_pieces`] are.
+pub fn json_list(name: &str, next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Response {
+    list(format!("{{\"{name}\":["), "]}", next)
+}
+
+/// The document `[…]`; the rest as in [`json_list`].
+pub fn json_array(next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Response {
+    list("[".to_owned(), "]", next)
+}
+
+fn list(
+    opening: String,
+    closing: &'static str,
+    mut next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static,
+) -> Response {
+    let (mut opening, mut closing) = (Some(opening), Some(closing));
+    json_pieces(move |part| {
+        if let Some(opening) = opening.take() {
+            part.extend_from_slice(opening.as_bytes());
+            if next(part) {
+                return true;
+            }
+        } else if closing.is_some() {
+            let before = part.len();
+            part.push(b',');
+            if next(part) {
+                return true;
+            }
+            part.truncate(before);
+        }
+        let end = closing.take();
+        part.extend_from_slice(end.unwrap_or_default().as_bytes());
+        end.is_some()
+    })
+}
+
+/// A document that `next` appends to its argument piece by piece, until it returns false.
 ///
 /// A document that fits into one part has a `Content-Length`. A larger one is never in memory as a
 /// whole: each part is created when the client has received the parts before it.
-pub fn json_list(name: &str, next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Response {
-    let mut chunks = JsonChunks {
-        opening: Some(format!("{{\"{name}\":[")),
-        first: true,
-        next,
-        ended: false,
-    };
+pub fn json_pieces(next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Response {
+    let mut chunks = JsonChunks { next, ended: false };
     let begin = chunks.next_chunk().unwrap_or_default();
     let body = if chunks.ended {
         Body::from(begin)
@@ -38,8 +69,6 @@ pub fn json_list(name: &str, next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'st
 }
 
 struct JsonChunks<F> {
-    opening: Option<String>,
-    first: bool,
     next: F,
     ended: bool,
 }
@@ -47,24 +76,11 @@ struct JsonChunks<F> {
 impl<F: FnMut(&mut Vec<u8>) -> bool> JsonChunks<F> {
     /// The next part; none after the end.
     fn next_chunk(&mut self) -> Option<Bytes> {
-        if self.ended {
-            return None;
+        let mut chunk = Vec::new();
+        while !self.ended && chunk.len() < CHUNK_BYTES {
+            self.ended = !(self.next)(&mut chunk);
         }
-        let mut chunk = self.opening.take().map(String::into_bytes).unwrap_or_default();
-        while chunk.len() < CHUNK_BYTES {
-            let before = chunk.len();
-            if !self.first {
-                chunk.push(b',');
-            }
-            if !(self.next)(&mut chunk) {
-                chunk.truncate(before);
-                chunk.extend_from_slice(b"]}");
-                self.ended = true;
-                break;
-            }
-            self.first = false;
-        }
-        Some(chunk.into())
+        (!chunk.is_empty()).then(|| chunk.into())
     }
 }
 

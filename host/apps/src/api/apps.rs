@@ -6,16 +6,15 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::Value;
-use transom_common::error_chain;
 use transom_web::{ApiError, Json, Problems, json_list};
 
-use super::app::{self, AppSingle, AppsBelow, Embed, VersionList};
+use super::app::{self, AppSingle, Embed, VersionList};
 use super::change::{deployment_header, deployment_response, location, options, write};
 use super::path::{Target, target, target_of_write};
 use super::query::Query;
 use super::task::{self, Task, TaskList, TaskSingle};
 use super::unknown_fields::DefinitionBody;
-use super::{Api, error};
+use super::{Api, append, error, tasks};
 use crate::core::command::{AppEdit, Command, Edit, KillOptions, KillResult, Origin, Refusal, TaskSelection};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{GroupId, SpecId};
@@ -51,21 +50,28 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> HandlerResult 
 
 /// An [`AppList`](app::AppList) of these apps of the snapshot, written while it is sent.
 fn list_response(snapshot: Arc<Snapshot>, chosen: Vec<SpecId>, embed: Embed) -> Response {
+    json_list("apps", app_writer(snapshot, chosen, embed))
+}
+
+/// Appends the documents of these apps of the snapshot, one with each call.
+pub(super) fn app_writer(
+    snapshot: Arc<Snapshot>,
+    chosen: Vec<SpecId>,
+    embed: Embed,
+) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
     let mut chosen = chosen.into_iter();
-    json_list("apps", move |list| {
-        let before = list.len();
+    move |list| {
         chosen.any(|id| {
-            let Ok((view, app)) = app(&snapshot, &id) else {
-                return false;
-            };
-            let written = serde_json::to_writer(&mut *list, &app::app_info(view, app, &snapshot, embed));
-            if let Err(error) = &written {
-                tracing::error!(app = %id, error = error_chain(error), "app cannot be shown");
-                list.truncate(before);
-            }
-            written.is_ok()
+            let found = app(&snapshot, &id);
+            found.is_ok_and(|(view, app)| append(list, &id, &app::app_info(view, app, &snapshot, embed)))
         })
-    })
+    }
+}
+
+/// The ids of the apps below a group.
+pub(super) fn ids_below(snapshot: &Snapshot, group: &GroupId) -> Vec<SpecId> {
+    let apps = snapshot.apps_below(group);
+    apps.map(|(_, app)| app.id.clone()).collect()
 }
 
 /// `POST /v2/apps`
@@ -106,9 +112,9 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
             Json(AppSingle { app }).into_response()
         }
         Target::Tasks(id) => {
-            let (view, _) = app(&snapshot, &id)?;
-            let tasks = task::of_app(view, check_failure);
-            Json(TaskList { tasks }).into_response()
+            app(&snapshot, &id)?;
+            let view = snapshot.specs.get(&id).cloned();
+            tasks::response(view.into_iter(), |_| true, check_failure)
         }
         Target::Versions(id) => {
             let (view, _) = app(&snapshot, &id)?;
@@ -124,18 +130,13 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
             Json(definition(&api, view, version).await?.app()).into_response()
         }
         Target::AppsBelow(group) => {
-            let embed = Embed::of(&query);
-            let apps = snapshot.apps_below(&group);
-            let apps = apps.map(|(view, app)| app::app_info(view, app, &snapshot, embed));
-            Json(AppsBelow { apps: apps.collect() }).into_response()
+            let chosen = ids_below(&snapshot, &group);
+            json_list("*", app_writer(snapshot, chosen, Embed::of(&query)))
         }
         Target::TasksBelow(group) => {
-            let apps = snapshot.apps_below(&group);
-            let tasks = apps.flat_map(|(view, _)| task::of_app(view, check_failure));
-            Json(TaskList {
-                tasks: tasks.collect(),
-            })
-            .into_response()
+            let views = snapshot.specs_below(&group).filter(|view| !view.spec.is_pod());
+            let views: Vec<_> = views.cloned().collect();
+            tasks::response(views.into_iter(), |_| true, check_failure)
         }
         Target::Task(..) | Target::Restart(_) => return Err(error::no_such_method()),
     })

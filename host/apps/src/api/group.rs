@@ -1,18 +1,23 @@
 //! Documents of groups, with everything that lies below them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
+use transom_web::json_pieces;
 
 use super::app::{self, AppInfo, Embed};
+use super::append;
 use super::pod_status::{self, PodStatus};
 use super::query::Query;
-use crate::core::snapshot::Snapshot;
+use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{GroupId, SpecId};
 use crate::model::Spec;
 use crate::time::Moment;
 
+// Its lists are written apart from the other members, element by element.
 /// A group.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -36,6 +41,7 @@ pub(super) struct GroupInfo<'a> {
 }
 
 /// The parts of a group's document.
+#[derive(Clone, Copy)]
 pub(super) struct EmbeddedParts {
     groups: bool,
     apps: bool,
@@ -62,43 +68,155 @@ impl EmbeddedParts {
     }
 }
 
-/// The position of each group's document in the list of the group that contains it.
+/// A group with everything below it that its document contains.
+struct Node {
+    id: GroupId,
+    specs: Vec<Arc<SpecView>>,
+    groups: Vec<Self>,
+}
+
+/// The position of each group in the list of the group that contains it.
 type Positions = HashMap<GroupId, usize>;
 
-/// A group's document.
-pub(super) fn group_info<'a>(snapshot: &'a Snapshot, id: &GroupId, parts: &EmbeddedParts) -> GroupInfo<'a> {
-    let mut document = GroupInfo::new(snapshot, id.clone(), parts);
-    let mut positions = Positions::new();
-    if parts.groups {
-        let below = snapshot.groups.keys();
-        for group in below.filter(|group| id.is_above(group.as_str())) {
-            document.at(snapshot, group, parts, &mut positions);
-        }
-    }
-    for view in snapshot.specs_below(id) {
-        // Absent if the group that contains it is not requested.
-        let Some(group) = document.at(snapshot, &view.spec.id().group(), parts, &mut positions) else {
-            continue;
+/// The document of a group, a [`GroupInfo`], written while it is sent.
+pub(super) fn group_response(snapshot: Arc<Snapshot>, id: &GroupId, parts: &EmbeddedParts) -> Response {
+    json_pieces(group_writer(snapshot, id, parts))
+}
+
+/// Appends the document of a group, one piece with each call.
+fn group_writer(
+    snapshot: Arc<Snapshot>,
+    id: &GroupId,
+    parts: &EmbeddedParts,
+) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
+    let parts = *parts;
+    // The next piece is the last one.
+    let mut pieces = vec![Piece::Group(Node::of(&snapshot, id, parts))];
+    move |document| {
+        let Some(piece) = pieces.pop() else {
+            return false;
         };
-        match &view.spec {
-            Spec::App(app) => {
-                if let Some(apps) = &mut group.apps {
-                    apps.push(app::app_info(view, app, snapshot, parts.embed));
+        match piece {
+            Piece::Text(text) => document.extend_from_slice(text.as_bytes()),
+            Piece::Spec(view) => {
+                let written = match &view.spec {
+                    Spec::App(app) => {
+                        let app = app::app_info(&view, app, &snapshot, parts.embed);
+                        append(document, view.spec.id(), &app)
+                    }
+                    Spec::Pod(pod) => append(document, view.spec.id(), &pod_status::pod_status(&view, pod)),
+                };
+                if !written {
+                    document.extend_from_slice(b"null");
                 }
             }
-            Spec::Pod(pod) => {
-                if let Some(pods) = &mut group.pods {
-                    pods.push(pod_status::pod_status(view, pod));
+            Piece::Group(node) => {
+                if append(document, &node.id, &GroupInfo::new(&snapshot, node.id.clone())) {
+                    // The lists follow.
+                    document.pop();
                 }
+                node.push_lists(parts, &mut pieces);
             }
         }
+        true
     }
-    document
+}
+
+/// A piece of a document.
+enum Piece {
+    Text(&'static str),
+    Spec(Arc<SpecView>),
+    Group(Node),
+}
+
+impl Node {
+    fn new(id: GroupId) -> Self {
+        let (specs, groups) = (Vec::new(), Vec::new());
+        Self { id, specs, groups }
+    }
+
+    fn of(snapshot: &Snapshot, id: &GroupId, parts: EmbeddedParts) -> Self {
+        let mut node = Self::new(id.clone());
+        let mut positions = Positions::new();
+        if parts.groups {
+            let below = snapshot.groups.keys();
+            for group in below.filter(|group| id.is_above(group.as_str())) {
+                node.at(group, parts, &mut positions);
+            }
+        }
+        for view in snapshot.specs_below(id) {
+            // Absent if the group that contains it is not requested.
+            if let Some(group) = node.at(&view.spec.id().group(), parts, &mut positions) {
+                group.specs.push(Arc::clone(view));
+            }
+        }
+        node
+    }
+
+    /// This group, or one below it, which is added if it is missing. `None` if groups are not
+    /// requested.
+    fn at(&mut self, id: &GroupId, parts: EmbeddedParts, positions: &mut Positions) -> Option<&mut Self> {
+        let mut chain: Vec<GroupId> = id
+            .with_ancestors()
+            .take_while(|group| *group != self.id)
+            .collect();
+        if !parts.groups && !chain.is_empty() {
+            return None;
+        }
+        chain.reverse();
+        let mut node = self;
+        for group in chain {
+            #[cfg(test)]
+            crate::testing::operations::count();
+            let groups = &mut node.groups;
+            let position = *positions.entry(group).or_insert_with_key(|group| {
+                groups.push(Self::new(group.clone()));
+                groups.len() - 1
+            });
+            node = groups.get_mut(position)?;
+        }
+        Some(node)
+    }
+
+    /// Pushes the rest of the document onto the pieces, its end first.
+    fn push_lists(self, parts: EmbeddedParts, pieces: &mut Vec<Piece>) {
+        let (pods, apps): (Vec<_>, Vec<_>) = self.specs.into_iter().partition(|view| view.spec.is_pod());
+        let groups = self.groups.into_iter().map(Piece::Group);
+        let (pods, apps) = (
+            pods.into_iter().map(Piece::Spec),
+            apps.into_iter().map(Piece::Spec),
+        );
+        pieces.push(Piece::Text("}"));
+        if parts.groups {
+            push_list(pieces, ",\"groups\":[", groups);
+        }
+        if parts.pods {
+            push_list(pieces, ",\"pods\":[", pods);
+        }
+        if parts.apps {
+            push_list(pieces, ",\"apps\":[", apps);
+        }
+    }
+}
+
+fn push_list(
+    pieces: &mut Vec<Piece>,
+    opening: &'static str,
+    elements: impl DoubleEndedIterator<Item = Piece> + ExactSizeIterator,
+) {
+    pieces.push(Piece::Text("]"));
+    for (number, element) in elements.rev().enumerate() {
+        if number > 0 {
+            pieces.push(Piece::Text(","));
+        }
+        pieces.push(element);
+    }
+    pieces.push(Piece::Text(opening));
 }
 
 impl<'a> GroupInfo<'a> {
-    /// A group with empty lists of the requested parts.
-    fn new(snapshot: &'a Snapshot, id: GroupId, parts: &EmbeddedParts) -> Self {
+    /// A group without the lists of its parts.
+    fn new(snapshot: &'a Snapshot, id: GroupId) -> Self {
         let group = snapshot.groups.get(&id);
         let below = snapshot.specs_below(&id).map(|view| view.spec.version());
         let version = group.map(|group| group.version).into_iter().chain(below).max();
@@ -106,51 +224,20 @@ impl<'a> GroupInfo<'a> {
             dependencies: group.map_or(&[], |group| &group.dependencies),
             version: version.unwrap_or_else(|| Moment::from(jiff::Timestamp::UNIX_EPOCH)),
             enforce_role: group.is_some_and(|group| group.enforce_role),
-            apps: parts.apps.then(Vec::new),
-            pods: parts.pods.then(Vec::new),
-            groups: parts.groups.then(Vec::new),
+            apps: None,
+            pods: None,
+            groups: None,
             id,
         }
-    }
-
-    /// The document of this group, or of one below it, which is added if it is missing. `None` if
-    /// groups are not requested.
-    fn at(
-        &mut self,
-        snapshot: &'a Snapshot,
-        id: &GroupId,
-        parts: &EmbeddedParts,
-        positions: &mut Positions,
-    ) -> Option<&mut Self> {
-        let mut chain: Vec<GroupId> = id
-            .with_ancestors()
-            .take_while(|group| *group != self.id)
-            .collect();
-        chain.reverse();
-        let mut document = self;
-        for group in chain {
-            #[cfg(test)]
-            crate::testing::operations::count();
-            let groups = document.groups.as_mut()?;
-            let position = *positions.entry(group).or_insert_with_key(|group| {
-                groups.push(Self::new(snapshot, group.clone(), parts));
-                groups.len() - 1
-            });
-            document = groups.get_mut(position)?;
-        }
-        Some(document)
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::sync::Arc;
-
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::core::snapshot::SpecView;
     use crate::testing::{app, operations};
     use crate::tree::Group;
 
@@ -173,11 +260,27 @@ mod tests {
             embed: Embed::default(),
         };
         operations::take();
-        let document = group_info(&snapshot, &GroupId::root(), &parts);
-        let top = &document.groups.unwrap()[0];
-        let groups = top.groups.as_ref().unwrap();
+        let mut next = group_writer(Arc::new(snapshot), &GroupId::root(), &parts);
+        let (mut text, mut pieces, mut longest) = (Vec::new(), 0, 0);
+        loop {
+            let before = text.len();
+            if !next(&mut text) {
+                break;
+            }
+            (pieces, longest) = (pieces + 1, longest.max(text.len() - before));
+        }
+        assert!(
+            pieces > 3 * count && longest < 2000,
+            "{pieces} pieces, {longest} bytes"
+        );
+        let document: Value = serde_json::from_slice(&text).unwrap();
+        let groups = document["groups"][0]["groups"].as_array().unwrap();
         assert_eq!(groups.len(), count);
-        assert!(groups.iter().all(|group| group.apps.as_ref().unwrap().len() == 1));
+        assert!(
+            groups
+                .iter()
+                .all(|group| group["apps"].as_array().unwrap().len() == 1)
+        );
         operations::take()
     }
 

@@ -6,13 +6,13 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Map, Value};
-use transom_web::{ApiError, Json};
+use transom_web::{ApiError, Json, json_array};
 
-use super::app::{self, Embed};
-use super::apps::{constraint_problems, definition, stored, version};
+use super::app::Embed;
+use super::apps::{app_writer, constraint_problems, definition, ids_below, stored, version};
 use super::change::{deployment_response, location, options, write};
 use super::deployments::DeploymentSteps;
-use super::group::{EmbeddedParts, group_info};
+use super::group::{EmbeddedParts, group_response};
 use super::query::Query;
 use super::unknown_fields::DefinitionBody;
 use super::{Api, error};
@@ -87,14 +87,12 @@ pub(super) async fn get(State(api): State<Api>, path: PathBelow, query: Query) -
     Ok(match target(text(&path))? {
         Target::Group(id) => {
             existing(&id)?;
-            Json(group_info(&snapshot, &id, &EmbeddedParts::of(&query))).into_response()
+            group_response(snapshot, &id, &EmbeddedParts::of(&query))
         }
         Target::Apps(id) => {
             existing(&id)?;
-            let embed = Embed::of(&query);
-            let apps = snapshot.apps_below(&id);
-            let apps = apps.map(|(view, app)| app::app_info(view, app, &snapshot, embed));
-            Json(apps.collect::<Vec<_>>()).into_response()
+            let chosen = ids_below(&snapshot, &id);
+            json_array(app_writer(snapshot, chosen, Embed::of(&query)))
         }
         Target::Versions(id) => {
             existing(&id)?;
@@ -104,7 +102,7 @@ pub(super) async fn get(State(api): State<Api>, path: PathBelow, query: Query) -
             let version = version(&text)?;
             existing(&id)?;
             let past = at_version(&api, &snapshot, &id, version).await?;
-            Json(group_info(&past, &id, &EmbeddedParts::of(&query))).into_response()
+            group_response(Arc::new(past), &id, &EmbeddedParts::of(&query))
         }
     })
 }

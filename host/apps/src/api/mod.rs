@@ -31,6 +31,7 @@ mod ui;
 pub(crate) mod unknown_fields;
 mod unused_offers;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +43,10 @@ use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder};
+use transom_common::error_chain;
 use transom_framework::{Forwarding, Leader, RequestedUri, ask};
 use transom_web::{AccessRules, Caller, Forwarder, RequestMetrics};
 
@@ -58,6 +61,20 @@ use crate::policies::Policies;
 
 /// Timeout of a request to the core, which may wait for the store.
 const CORE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Appends an element of a list that is written while it is sent. Returns whether that succeeded.
+/// `what` is the element's id in the log.
+fn append(list: &mut Vec<u8>, what: impl fmt::Display, element: &impl Serialize) -> bool {
+    #[cfg(test)]
+    crate::testing::operations::count();
+    let before = list.len();
+    let written = serde_json::to_writer(&mut *list, element);
+    if let Err(error) = &written {
+        tracing::error!(%what, error = error_chain(error), "entry of a list cannot be shown");
+        list.truncate(before);
+    }
+    written.is_ok()
+}
 
 /// The state of the handlers. Cheap to clone.
 #[derive(Clone)]

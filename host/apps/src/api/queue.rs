@@ -1,21 +1,22 @@
 //! `/v2/queue`: instances that are not launched yet, and the reasons.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use transom_scheduler::{PendingTask, Reason, Reasons};
-use transom_web::{ApiError, Json};
+use transom_web::{ApiError, json_list};
 
-use super::Api;
 use super::query::Query;
 use super::rejections::{PortUsers, Rejection, rejections};
 use super::unused_offers::UnusedOffer;
+use super::{Api, append};
 use crate::core::command::Command;
-use crate::core::snapshot::SpecView;
+use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::SpecId;
 use crate::model::{App, Pod, Spec};
 use crate::time::Moment;
@@ -120,9 +121,18 @@ pub(super) struct PendingReasons<'a> {
 
 /// The embedded parts.
 #[derive(Clone, Copy, Debug)]
-struct Embed {
+pub(super) struct Embed {
     reasons: bool,
     offers: bool,
+}
+
+impl Embed {
+    pub(super) fn of(query: &Query) -> Self {
+        Self {
+            reasons: query.embeds("reasons"),
+            offers: query.embeds("lastUnusedOffers"),
+        }
+    }
 }
 
 /// The reasons that upstream's clients know, in upstream's order, with the scheduler's names.
@@ -146,26 +156,28 @@ const REJECT_REASONS: [(&str, Option<Reason>); 10] = [
 /// used for it. With `embed=reasons` each entry also contains Transom's own `reasons`: those of the
 /// last round and those of the matcher.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
-    let embed = Embed {
-        reasons: query.embeds("reasons"),
-        offers: query.embeds("lastUnusedOffers"),
-    };
-    let snapshot = api.snapshot();
-    let waiting = api.lead()?.scheduler.pending();
-    let mut by_spec: BTreeMap<SpecId, Vec<&PendingTask>> = BTreeMap::new();
-    for one in waiting.iter() {
+    let pending = api.lead()?.scheduler.pending();
+    Ok(response(api.snapshot(), pending, Embed::of(&query)))
+}
+
+/// A [`Queue`] of these tasks, written while it is sent.
+pub(super) fn response(snapshot: Arc<Snapshot>, pending: Arc<Vec<PendingTask>>, embed: Embed) -> Response {
+    let mut by_spec: BTreeMap<SpecId, Vec<usize>> = BTreeMap::new();
+    for (index, one) in pending.iter().enumerate() {
         if let Ok(id) = SpecId::parse(&one.run_spec) {
-            by_spec.entry(id).or_default().push(one);
+            by_spec.entry(id).or_default().push(index);
         }
     }
-    let (now, users) = (Moment::now(), PortUsers::of(&snapshot));
-    let queue = by_spec
-        .iter()
-        .filter_map(|(id, waiting)| queue_item(snapshot.specs.get(id)?, waiting, now, embed, &users));
-    Ok(Json(Queue {
-        queue: queue.collect(),
+    let (now, users) = (Moment::now(), PortUsers::of(Arc::clone(&snapshot)));
+    let mut by_spec = by_spec.into_iter();
+    json_list("queue", move |list| {
+        by_spec.any(|(id, indexes)| {
+            let waiting: Vec<&PendingTask> = indexes.iter().map(|index| &pending[*index]).collect();
+            let view = snapshot.specs.get(&id);
+            let item = view.and_then(|view| queue_item(view, &waiting, now, embed, &users));
+            item.is_some_and(|item| append(list, &id, &item))
+        })
     })
-    .into_response())
 }
 
 /// `DELETE /v2/queue/{id}/delay`: launches the waiting instances without the delay after failures.
@@ -184,7 +196,7 @@ fn queue_item<'a>(
     waiting: &[&'a PendingTask],
     now: Moment,
     embed: Embed,
-    users: &PortUsers<'_>,
+    users: &PortUsers,
 ) -> Option<QueueItem<'a>> {
     let first = waiting.first()?;
     let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
@@ -218,7 +230,7 @@ fn queue_item<'a>(
 }
 
 impl<'a> PendingReasons<'a> {
-    fn of(spec: &Spec, reasons: &'a Reasons, users: &PortUsers<'_>) -> Self {
+    fn of(spec: &Spec, reasons: &'a Reasons, users: &PortUsers) -> Self {
         Self {
             last: &reasons.last,
             last_offers: reasons.last_offers,

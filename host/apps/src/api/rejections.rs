@@ -37,27 +37,25 @@ pub(super) struct Rejection {
 }
 
 /// The running instances by agent, indexed on first use.
-pub(super) struct PortUsers<'a> {
-    snapshot: &'a Snapshot,
-    index: OnceCell<PortIndex<'a>>,
+pub(super) struct PortUsers {
+    snapshot: Arc<Snapshot>,
+    index: OnceCell<PortIndex>,
 }
 
 #[derive(Default)]
-struct PortIndex<'a> {
+struct PortIndex {
     /// Who uses a port, and on which host. `true`: an instance of an earlier definition.
-    users: HashMap<u16, BTreeSet<(&'a SpecId, &'a str, bool)>>,
-    hostnames: BTreeSet<&'a str>,
+    users: HashMap<u16, BTreeSet<(SpecId, Arc<str>, bool)>>,
+    hostnames: BTreeSet<Arc<str>>,
 }
 
-impl<'a> PortUsers<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        Self {
-            snapshot,
-            index: OnceCell::new(),
-        }
+impl PortUsers {
+    pub(super) fn of(snapshot: Arc<Snapshot>) -> Self {
+        let index = OnceCell::new();
+        Self { snapshot, index }
     }
 
-    fn index(&self) -> &PortIndex<'a> {
+    fn index(&self) -> &PortIndex {
         self.index.get_or_init(|| {
             let mut index = PortIndex::default();
             for (id, view) in self.snapshot.specs.iter().chain(&self.snapshot.deleted) {
@@ -67,10 +65,9 @@ impl<'a> PortUsers<'a> {
                     .map(|task| &task.record)
                     .filter(|record| !record.state.is_terminal())
                 {
-                    let host = record.agent.hostname.as_str();
-                    index.hostnames.insert(host);
+                    let host = index.hostname(&record.agent.hostname);
                     for port in &record.host_ports {
-                        let user = (id, host, record.version != version);
+                        let user = (id.clone(), Arc::clone(&host), record.version != version);
                         index.users.entry(*port).or_default().insert(user);
                     }
                 }
@@ -80,8 +77,20 @@ impl<'a> PortUsers<'a> {
     }
 }
 
+impl PortIndex {
+    /// The only copy of a host's name.
+    fn hostname(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.hostnames.get(name) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = name.into();
+        self.hostnames.insert(Arc::clone(&name));
+        name
+    }
+}
+
 /// What the last offers lacked for an app or pod.
-pub(super) fn rejections(spec: &Spec, reasons: &Reasons, users: &PortUsers<'_>) -> Vec<Rejection> {
+pub(super) fn rejections(spec: &Spec, reasons: &Reasons, users: &PortUsers) -> Vec<Rejection> {
     let of = |reason: Reason| {
         move |text| Rejection {
             reason: reason.as_str(),
@@ -120,7 +129,7 @@ fn fixed_ports(spec: &Spec) -> BTreeSet<u16> {
     fixed.collect()
 }
 
-fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, users: &PortUsers<'_>) -> Option<String> {
+fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, users: &PortUsers) -> Option<String> {
     let offers = &reasons.unused_offers;
     let without: Vec<&UnusedOffer> = offers
         .iter()
@@ -153,14 +162,14 @@ fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, users: &PortUsers<'_>
         )
     };
     let users = users.index().users.get(&port).into_iter().flatten();
-    let places: BTreeSet<(&SpecId, &str)> = users.clone().map(|(user, host, _)| (*user, *host)).collect();
+    let places: BTreeSet<(&SpecId, &str)> = users.clone().map(|(user, host, _)| (user, &**host)).collect();
     if !places.is_empty() {
         let places = places
             .iter()
             .map(|(user, host)| format!("{user} on {}", shown(host)));
         text = format!("{text}. The port is used by {}", listed(places));
     }
-    let is_replaced = |(user, _, is_old): &(&SpecId, &str, bool)| *is_old && *user == spec.id();
+    let is_replaced = |(user, _, is_old): &(SpecId, Arc<str>, bool)| *is_old && user == spec.id();
     if users.into_iter().any(is_replaced) {
         text.push_str(
             "; with `upgradeStrategy.minimumHealthCapacity` 0 an update ends an old instance before it starts \
@@ -171,12 +180,7 @@ fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, users: &PortUsers<'_>
 }
 
 /// Why a constraint rejects agents; `None` if its counts say everything.
-fn unfulfilled(
-    constraint: &Constraint,
-    agents: u32,
-    reasons: &Reasons,
-    users: &PortUsers<'_>,
-) -> Option<String> {
+fn unfulfilled(constraint: &Constraint, agents: u32, reasons: &Reasons, users: &PortUsers) -> Option<String> {
     let [field, operator, operand @ ..] = constraint.0.as_slice() else {
         return None;
     };

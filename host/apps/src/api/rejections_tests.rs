@@ -58,7 +58,7 @@ fn user(id: &str, host: &str, port: u16) -> (SpecId, Arc<SpecView>) {
 }
 
 fn texts(spec: &Spec, reasons: &Reasons, snapshot: &Snapshot) -> Vec<String> {
-    let list = rejections(spec, reasons, &PortUsers::of(snapshot));
+    let list = rejections(spec, reasons, &PortUsers::of(Arc::new(snapshot.clone())));
     list.into_iter().map(|one| one.text).collect()
 }
 

@@ -1,20 +1,23 @@
 //! `/v2/tasks`: the tasks of all apps.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use transom_web::{ApiError, Document, Json, Problems};
+use transom_web::{ApiError, Document, Json, Problems, json_list};
 use uuid::Uuid;
 
-use super::Api;
 use super::apps::{kill_options, killed_tasks};
 use super::change::{DeploymentResult, deployment_response};
 use super::query::Query;
 use super::task::{self, TaskList};
+use super::{Api, append};
 use crate::core::command::Command;
+use crate::core::snapshot::SpecView;
 use crate::model::lengths::too_long;
 use crate::time::Moment;
 use transom_replicas::Condition;
@@ -37,16 +40,31 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     }
     let check_failure = query.embeds("checkFailure");
     let snapshot = api.snapshot();
-    let views = snapshot.specs.values().chain(snapshot.deleted.values());
+    let views = snapshot.specs.clone().into_iter();
+    let views = views.chain(snapshot.deleted.clone()).map(|(_, view)| view);
     // As in upstream, the list does not contain the tasks of pods.
     let views = views.filter(|view| !view.spec.is_pod());
-    let all = views.flat_map(|view| view.instances.values().map(move |instance| (view, instance)));
-    let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition()));
-    let tasks = chosen.filter_map(|(view, instance)| task::task_info(view, instance, check_failure));
-    Ok(Json(TaskList {
-        tasks: tasks.collect(),
+    let is_chosen = move |condition| wanted.is_empty() || wanted.contains(&condition);
+    Ok(response(views, is_chosen, check_failure))
+}
+
+/// A [`TaskList`] of the tasks of these apps in chosen conditions, written while it is sent.
+pub(super) fn response(
+    views: impl Iterator<Item = Arc<SpecView>> + Send + 'static,
+    is_chosen: impl Fn(Condition) -> bool + Send + 'static,
+    check_failure: bool,
+) -> Response {
+    let mut all = views.flat_map(|view| {
+        let instances = view.instances.clone().into_iter();
+        instances.map(move |(_, instance)| (Arc::clone(&view), instance))
+    });
+    json_list("tasks", move |list| {
+        all.any(|(view, instance)| {
+            is_chosen(instance.condition())
+                && task::task_info(&view, &instance, check_failure)
+                    .is_some_and(|task| append(list, &instance.id, &task))
+        })
     })
-    .into_response())
 }
 
 /// The tasks to kill. Other members are ignored.

@@ -1,12 +1,25 @@
 //! The work for small events, which must not grow with the size of the app: counted are the visits of
 //! instances, not times.
 
-use serde_json::json;
+use std::sync::Arc;
+
+use axum::response::Response;
+use futures::StreamExt;
+use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
+use transom_replicas::Condition;
+use transom_scheduler::PendingTask;
 use transom_testkit::wait_for;
 
 use super::sleeper;
-use crate::testing::{World, operations};
+use crate::api::group::{EmbeddedParts, group_response};
+use crate::api::query::Query;
+use crate::api::{queue, tasks};
+use crate::core::snapshot::{Snapshot, SpecView};
+use crate::ids::GroupId;
+use crate::instance::Instance;
+use crate::testing::{self, World, operations};
+use crate::time::Moment;
 
 /// The visits of instances for ten status updates of one task of an app.
 async fn work_of_updates(instances: u64, is_deploying: bool) -> usize {
@@ -64,6 +77,74 @@ async fn counts_are_read_without_visits_of_instances() {
             .contains("transom_apps_instances{condition=\"Running\"} 30.0")
     );
     assert_eq!(world.get("/v2/apps").await["apps"][0]["tasksRunning"], 30);
-    assert_eq!(operations::take(), 0);
+    assert_eq!(operations::take(), 1, "the entry of the app");
     world.stop().await;
+}
+
+/// The entries that are written until the first part of an answer is received, and the lengths of all
+/// parts.
+async fn parts(response: Response) -> (usize, Vec<usize>, Value) {
+    operations::take();
+    let mut parts = response.into_body().into_data_stream();
+    let (mut first, mut lengths, mut text) = (None, Vec::new(), Vec::new());
+    while let Some(part) = parts.next().await {
+        let part = part.unwrap();
+        first.get_or_insert_with(operations::take);
+        lengths.push(part.len());
+        text.extend_from_slice(&part);
+    }
+    (first.unwrap(), lengths, serde_json::from_slice(&text).unwrap())
+}
+
+/// An app with this number of running instances.
+fn running(id: &str, instances: usize) -> Arc<SpecView> {
+    let mut view = SpecView::of(testing::app(&sleeper(id)).into());
+    for _ in 0..instances {
+        let mut instance = Instance::new(view.spec.id(), view.spec.version(), Moment::now());
+        instance.replica.condition = Condition::Running;
+        instance.set_record(&Arc::new(testing::record(instance.task())));
+        view.instances.insert(instance.id.clone(), Arc::new(instance));
+    }
+    Arc::new(view)
+}
+
+#[tokio::test]
+async fn long_answers_are_written_while_they_are_sent() {
+    let pending = |view: &SpecView| PendingTask {
+        task: "t".into(),
+        run_spec: view.spec.id().to_string(),
+        version: view.spec.version().to_string(),
+        since: jiff::Timestamp::UNIX_EPOCH,
+        not_before: None,
+        reasons: Arc::default(),
+    };
+    let views: Vec<Arc<SpecView>> = (0..2000).map(|n| running(&format!("/g/a{n:04}"), 3)).collect();
+    let queue = Arc::new(views.iter().map(|view| pending(view)).collect::<Vec<_>>());
+    let mut snapshot = Snapshot::default();
+    for view in &views {
+        snapshot.specs.insert(view.spec.id().clone(), Arc::clone(view));
+    }
+    let snapshot = Arc::new(snapshot);
+    let query = Query::default();
+    let tasks = tasks::response(views.into_iter(), |_| true, false);
+    let group = group_response(
+        Arc::clone(&snapshot),
+        &GroupId::root(),
+        &EmbeddedParts::of(&query),
+    );
+    let queue = queue::response(snapshot, queue, queue::Embed::of(&query));
+    for (response, list, count) in [
+        (tasks, "/tasks", 6000),
+        (group, "/groups/0/apps", 2000),
+        (queue, "/queue", 2000),
+    ] {
+        let (first, lengths, document) = parts(response).await;
+        assert_eq!(document.pointer(list).unwrap().as_array().unwrap().len(), count);
+        assert!(
+            first < 600,
+            "{list}: {first} of {count} entries before the first part"
+        );
+        let longest = lengths.iter().max().unwrap();
+        assert!(lengths.len() > 5 && *longest < 80_000, "{list}: {lengths:?}");
+    }
 }
