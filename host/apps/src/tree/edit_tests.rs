@@ -340,6 +340,36 @@ fn external_volume_belongs_to_one_app_unless_it_is_shared() {
     );
 }
 
+/// The users of volumes that one new app with a volume is compared with.
+fn compared_users(others: usize) -> usize {
+    let app = |id: &str, name: &str| {
+        json!({
+            "id": id, "cmd": "sleep 1",
+            "container": {"type": "MESOS", "volumes": [{
+                "containerPath": "data", "mode": "RW",
+                "external": {"name": name, "provider": "dvdi", "options": {"dvdi/driver": "rexray"}},
+            }]},
+        })
+    };
+    let mut tree = Tree::default();
+    for number in 0..others {
+        let (id, name) = (format!("/a{number}"), format!("disk{number}"));
+        tree.insert(crate::testing::app(&app(&id, &name)).into());
+    }
+    operations::take();
+    put(&tree, &app("/new", "disk")).unwrap();
+    let compared = operations::take();
+    assert!(put(&tree, &app("/new", "disk0")).is_err());
+    tree.remove(&SpecId::parse("/a0").unwrap());
+    assert!(put(&tree, &app("/new", "disk0")).is_ok());
+    compared
+}
+
+#[test]
+fn exclusive_volume_is_compared_only_with_its_own_users() {
+    assert_eq!(compared_users(10), compared_users(500));
+}
+
 /// The result of an edit by a client, whose dependencies must exist.
 fn put_related(tree: &Tree, body: &Value) -> Result<Edited, Invalid> {
     let mut editor = Editor::new(tree, context());

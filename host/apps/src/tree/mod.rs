@@ -13,7 +13,7 @@ mod rules;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{GroupId, SpecId};
@@ -64,6 +64,8 @@ pub(crate) struct Tree {
     groups: OrdMap<GroupId, Arc<Group>>,
     /// The number of apps that have each service port.
     service_ports: OrdMap<u16, u32>,
+    /// The apps that have each exclusive volume of a driver.
+    volumes: OrdMap<Arc<str>, OrdSet<SpecId>>,
     /// The bytes of all definitions in memory.
     bytes: u64,
 }
@@ -156,6 +158,10 @@ impl Tree {
         for port in service_ports(&spec) {
             *self.service_ports.entry(port).or_default() += 1;
         }
+        for name in rules::exclusive_volumes(&spec) {
+            let users = self.volumes.entry(name.into()).or_default();
+            users.insert(spec.id().clone());
+        }
         self.add_groups(&spec.id().group(), spec.version());
         let bytes = Size::of(&spec).memory;
         self.bytes += bytes;
@@ -172,7 +178,23 @@ impl Tree {
                 _ => drop(self.service_ports.remove(&port)),
             }
         }
+        for name in rules::exclusive_volumes(&spec) {
+            if let Some(users) = self.volumes.get_mut(name) {
+                users.remove(id);
+                if users.is_empty() {
+                    self.volumes.remove(name);
+                }
+            }
+        }
         Some(spec)
+    }
+
+    /// The apps with this exclusive volume of a driver.
+    pub(crate) fn users_of_volume(&self, name: &str) -> impl Iterator<Item = &SpecId> {
+        let users = self.volumes.get(name).into_iter().flatten();
+        #[cfg(test)]
+        let users = users.inspect(|_| crate::testing::operations::count());
+        users
     }
 
     /// Adds or replaces a group, and adds the groups that it lies in.

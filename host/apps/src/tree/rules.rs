@@ -1,7 +1,7 @@
 //! Rules between definitions: apps, pods and groups must have different paths, and apps must not
 //! share exclusive external volumes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use transom_web::Problems;
 
@@ -49,30 +49,10 @@ pub(super) fn check_external_volumes<'a>(
 ) -> Problems {
     const MAX_SHOWN: usize = 10;
     let mut problems = Problems::default();
-    let edited: Vec<(&Spec, &str)> = edited
-        .flat_map(|spec| exclusive_volumes(spec).map(move |name| (spec, name)))
-        .collect();
-    if edited.is_empty() {
-        return problems;
-    }
-    // The first apps that use each name: enough for the texts, even without the edited app.
-    let mut users: HashMap<&str, BTreeSet<&str>> = HashMap::new();
-    for spec in tree.specs_below(&GroupId::root()) {
-        for name in exclusive_volumes(spec) {
-            let users = users.entry(name).or_default();
-            if users.len() <= MAX_SHOWN {
-                users.insert(spec.id().as_str());
-            }
-        }
-    }
-    for (spec, name) in edited {
+    for (spec, name) in edited.flat_map(|spec| exclusive_volumes(spec).map(move |name| (spec, name))) {
         let id = spec.id().as_str();
-        let others = users
-            .get(name)
-            .into_iter()
-            .flatten()
-            .filter(|other| **other != id);
-        let others: Vec<&str> = others.copied().take(MAX_SHOWN).collect();
+        let others = tree.users_of_volume(name).map(SpecId::as_str);
+        let others: Vec<&str> = others.filter(|other| *other != id).take(MAX_SHOWN).collect();
         if !others.is_empty() {
             let text = format!(
                 "Volume name '{name}' in {id} conflicts with volume(s) of same name in app(s): {}",
@@ -85,7 +65,7 @@ pub(super) fn check_external_volumes<'a>(
 }
 
 /// The names of the volumes of Docker volume drivers that only one instance may use.
-fn exclusive_volumes(spec: &Spec) -> impl Iterator<Item = &str> {
+pub(super) fn exclusive_volumes(spec: &Spec) -> impl Iterator<Item = &str> {
     let volumes = spec.app().map_or(&[][..], |app| app.volumes()).iter();
     volumes.filter_map(|volume| match volume {
         Volume::External {
