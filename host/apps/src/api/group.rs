@@ -79,7 +79,7 @@ struct Node {
 type Positions = HashMap<GroupId, usize>;
 
 /// The document of a group, a [`GroupInfo`], written while it is sent.
-pub(super) fn group_response(snapshot: Arc<Snapshot>, id: &GroupId, parts: &EmbeddedParts) -> Response {
+pub(super) fn group_response(snapshot: Arc<Snapshot>, id: &GroupId, parts: EmbeddedParts) -> Response {
     json_pieces(group_writer(snapshot, id, parts))
 }
 
@@ -87,9 +87,8 @@ pub(super) fn group_response(snapshot: Arc<Snapshot>, id: &GroupId, parts: &Embe
 fn group_writer(
     snapshot: Arc<Snapshot>,
     id: &GroupId,
-    parts: &EmbeddedParts,
+    parts: EmbeddedParts,
 ) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
-    let parts = *parts;
     // The next piece is the last one.
     let mut pieces = vec![Piece::Group(Node::of(&snapshot, id, parts))];
     move |document| {
@@ -260,7 +259,7 @@ mod tests {
             embed: Embed::default(),
         };
         operations::take();
-        let mut next = group_writer(Arc::new(snapshot), &GroupId::root(), &parts);
+        let mut next = group_writer(Arc::new(snapshot), &GroupId::root(), parts);
         let (mut text, mut pieces, mut longest) = (Vec::new(), 0, 0);
         loop {
             let before = text.len();

@@ -87,7 +87,7 @@ pub(super) async fn get(State(api): State<Api>, path: PathBelow, query: Query) -
     Ok(match target(text(&path))? {
         Target::Group(id) => {
             existing(&id)?;
-            group_response(snapshot, &id, &EmbeddedParts::of(&query))
+            group_response(snapshot, &id, EmbeddedParts::of(&query))
         }
         Target::Apps(id) => {
             existing(&id)?;
@@ -102,7 +102,7 @@ pub(super) async fn get(State(api): State<Api>, path: PathBelow, query: Query) -
             let version = version(&text)?;
             existing(&id)?;
             let past = at_version(&api, &snapshot, &id, version).await?;
-            group_response(Arc::new(past), &id, &EmbeddedParts::of(&query))
+            group_response(Arc::new(past), &id, EmbeddedParts::of(&query))
         }
     })
 }

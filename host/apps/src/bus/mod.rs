@@ -121,6 +121,9 @@ impl Published {
     }
 }
 
+/// Precedes the plan, the last member of a document.
+const PLAN_MEMBER: &str = r#","plan":"#;
+
 /// An event's bodies as text.
 #[derive(Debug, Default)]
 struct EventBodies {
@@ -129,16 +132,23 @@ struct EventBodies {
 }
 
 impl EventBodies {
-    /// The longer of the two, in bytes.
-    fn bytes(&self) -> usize {
-        self.body.len().max(self.light.as_ref().map_or(0, String::len))
-    }
-
-    fn of(draft: &Draft) -> Self {
-        Self {
-            body: to_text(&draft.body),
-            light: draft.light.as_ref().map(to_text),
-        }
+    /// # Errors
+    /// The bytes of the longer of the two, if they are more than [`MAX_EVENT_BYTES`].
+    fn of(draft: &Draft) -> Result<Self, usize> {
+        let body = to_text(&draft.body);
+        let within_limit = |bytes: usize| (bytes <= MAX_EVENT_BYTES).then_some(()).ok_or(bytes);
+        let Some(plan) = &draft.plan else {
+            within_limit(body.len())?;
+            return Ok(Self { body, light: None });
+        };
+        within_limit(body.len() + PLAN_MEMBER.len() + plan.body.len().max(plan.light.len()))?;
+        // The document is an object with members.
+        let others = body.strip_suffix('}').unwrap_or(&body);
+        let with = |plan: &str| format!("{others}{PLAN_MEMBER}{plan}}}");
+        Ok(Self {
+            body: with(&plan.body),
+            light: Some(with(&plan.light)),
+        })
     }
 }
 
@@ -228,12 +238,10 @@ impl Bus {
     /// Sends an event to all subscribers whose query passes it.
     pub(crate) fn publish(&self, draft: Draft) {
         // Serialised before the lock is taken.
-        let bodies = EventBodies::of(&draft);
-        let bytes = bodies.bytes();
-        if bytes <= MAX_EVENT_BYTES {
-            self.push(&mut self.state(), draft.kind, draft.subject, bodies);
-            return;
-        }
+        let bytes = match EventBodies::of(&draft) {
+            Ok(bodies) => return self.push(&mut self.state(), draft.kind, draft.subject, bodies),
+            Err(bytes) => bytes,
+        };
         self.shared.metrics.record_loss(LossReason::TooLarge);
         let Draft { kind, subject, .. } = draft;
         tracing::warn!(
@@ -363,8 +371,10 @@ impl Bus {
             self.shared.metrics.streams.inc();
             if state.announcements.attach() {
                 let attached = shapes::attached(listener);
-                let bodies = EventBodies::of(&attached);
-                self.push(state, attached.kind, attached.subject, bodies);
+                // It is far below the limit.
+                if let Ok(bodies) = EventBodies::of(&attached) {
+                    self.push(state, attached.kind, attached.subject, bodies);
+                }
             } else {
                 self.shared.metrics.unannounced.inc();
             }

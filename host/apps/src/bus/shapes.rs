@@ -4,6 +4,7 @@
 //! An event about an app has the app's id as its subject, which event queries may name.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use transom_plugin_host::Change;
 use super::{Gap, Listener, MAX_EVENT_BYTES};
 use crate::check_result::CheckResult;
 use crate::config::PlanForm;
-use crate::deploy::{Deployment, Step};
+use crate::deploy::{Deployment, PlanTexts, Step};
 use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::model::{App, HealthCheck, IpProtocol};
 use crate::time::Moment;
@@ -25,8 +26,10 @@ use transom_replicas::Condition;
 pub(crate) struct Draft {
     pub(crate) kind: &'static str,
     pub(crate) subject: Option<String>,
+    /// The document, without the plan.
     pub(crate) body: Value,
-    pub(crate) light: Option<Value>,
+    /// The plan of the deployment that it reports on.
+    pub(crate) plan: Option<Arc<PlanTexts>>,
 }
 
 impl Draft {
@@ -39,7 +42,7 @@ impl Draft {
             kind,
             subject: subject.map(ToString::to_string),
             body,
-            light: None,
+            plan: None,
         }
     }
 }
@@ -355,7 +358,7 @@ pub(crate) fn deployment_step(kind: &'static str, deployment: &Deployment, form:
     let current = deployment
         .step()
         .map_or_else(|| json!({"actions": []}), current_step);
-    of_deployment(kind, deployment, form, &json!({"currentStep": current}))
+    of_deployment(kind, deployment, form, json!({"currentStep": current}))
 }
 
 /// The restarts of a deployment wait with healthy new instances. Opt-in: upstream has no such
@@ -373,47 +376,13 @@ pub(crate) fn deployment_ended(deployment: &Deployment, form: PlanForm, failure:
     } else {
         "deployment_success"
     };
-    of_deployment(kind, deployment, form, &body)
+    of_deployment(kind, deployment, form, body)
 }
 
-fn of_deployment(kind: &'static str, deployment: &Deployment, form: PlanForm, body: &Value) -> Draft {
-    let with_plan = |plan: Value| {
-        let mut body = body.clone();
-        body["plan"] = plan;
-        let mut draft = Draft::new(kind, None, body);
-        draft.subject = Some(deployment.subject());
-        draft
-    };
-    let light = json!({"id": deployment.id, "version": deployment.version, "steps": deployment.steps});
-    let plan = match form {
-        PlanForm::Flat | PlanForm::Both => {
-            let actions = deployment.steps.iter().flat_map(|step| &step.actions);
-            let entry = |action| {
-                let (mut entry, one) = (json!(action), json!([action]));
-                if form == PlanForm::Both {
-                    entry["actions"] = one;
-                }
-                entry
-            };
-            let mut plan = json!({"id": deployment.id, "version": deployment.version});
-            plan["steps"] = actions.map(entry).collect();
-            if form == PlanForm::Both {
-                (plan["original"], plan["target"]) = (json!({}), json!({}));
-            }
-            plan
-        }
-        PlanForm::Upstream => {
-            let mut plan = light.clone();
-            plan["original"] = json!({});
-            plan["target"] = json!({});
-            plan
-        }
-    };
-    let mut draft = with_plan(plan);
-    // All forms of one event have the same time.
-    let mut lighter = with_plan(light);
-    lighter.body["timestamp"] = draft.body["timestamp"].clone();
-    draft.light = Some(lighter.body);
+fn of_deployment(kind: &'static str, deployment: &Deployment, form: PlanForm, body: Value) -> Draft {
+    let mut draft = Draft::new(kind, None, body);
+    draft.subject = Some(deployment.subject());
+    draft.plan = Some(deployment.plan_texts(form));
     draft
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use transom_common::trace::TraceContext;
 
+use super::super::EventBodies;
 use super::*;
-use crate::deploy::Change;
 use crate::deploy::plan::{Action, ActionKind};
+use crate::deploy::{Change, SharedTexts};
 use crate::testing::app;
 
 /// Events of pods, which the tests of the API cover.
@@ -39,7 +40,16 @@ fn deployment(id: &SpecId) -> Deployment {
         canary: None,
         held_since: None,
         trace: TraceContext::default(),
+        texts: SharedTexts::default(),
     }
+}
+
+/// The document of an event and the one with light plans.
+fn documents(draft: &Draft) -> (Value, Value) {
+    let bodies = EventBodies::of(draft).unwrap();
+    let light = bodies.light.as_ref().unwrap_or(&bodies.body);
+    let read = |text: &str| serde_json::from_str(text).unwrap();
+    (read(&bodies.body), read(light))
 }
 
 fn draft(kind: &str) -> Draft {
@@ -106,6 +116,7 @@ fn event_bodies_have_the_fields_of_the_fixtures() {
             continue;
         }
         let draft = draft(kind);
+        let (document, _) = documents(&draft);
         let names = |list: &Value| -> Vec<String> { serde_json::from_value(list.clone()).unwrap() };
         let (required, optional) = (
             names(&case["expect"]["required"]),
@@ -113,17 +124,17 @@ fn event_bodies_have_the_fields_of_the_fixtures() {
         );
         for field in &required {
             assert!(
-                draft.body.get(field).is_some(),
+                document.get(field).is_some(),
                 "{kind} lacks {field}: {}",
-                draft.body
+                document
             );
         }
-        for field in draft.body.as_object().unwrap().keys() {
+        for field in document.as_object().unwrap().keys() {
             let known =
                 required.contains(field) || optional.contains(field) || ADDED.contains(&field.as_str());
             assert!(known, "{kind} has the unknown field {field}");
         }
-        assert_eq!((draft.kind, &draft.body["eventType"]), (kind, &json!(kind)));
+        assert_eq!((draft.kind, &document["eventType"]), (kind, &json!(kind)));
         replayed += 1;
     }
     assert_eq!(replayed, 24);
@@ -159,30 +170,45 @@ fn deployment_events_have_specified_light_and_upstream_plans() {
     let action = |kind: &str| json!({"action": kind, "app": "/foo"});
     let (start, scale) = (action("StartApplication"), action("ScaleApplication"));
     let steps = json!([{"actions": [start]}, {"actions": [scale]}]);
-    let specified = deployment_ended(&deployment(&id), PlanForm::Flat, None);
-    assert_eq!(specified.body["plan"]["steps"], json!([start, scale]));
-    let both = deployment_ended(&deployment(&id), PlanForm::default(), None);
+    let (specified, light) = documents(&deployment_ended(&deployment(&id), PlanForm::Flat, None));
+    assert_eq!(specified["plan"]["steps"], json!([start, scale]));
+    let (both, _) = documents(&deployment_ended(&deployment(&id), PlanForm::default(), None));
     let entry = |kind: &str| json!({"action": kind, "app": "/foo", "actions": [action(kind)]});
     assert_eq!(
-        both.body["plan"]["steps"],
+        both["plan"]["steps"],
         json!([entry("StartApplication"), entry("ScaleApplication")])
     );
-    let light = specified.light.unwrap();
     assert_eq!(
         (&light["plan"]["steps"], light["plan"].get("original")),
         (&steps, None)
     );
-    assert_eq!(light["timestamp"], specified.body["timestamp"]);
-    let upstream = deployment_ended(&deployment(&id), PlanForm::Upstream, None).body;
+    assert_eq!(light["timestamp"], specified["timestamp"]);
+    let (upstream, _) = documents(&deployment_ended(&deployment(&id), PlanForm::Upstream, None));
     assert_eq!(
         (&upstream["plan"]["steps"], &upstream["plan"]["original"]),
         (&steps, &json!({}))
     );
-    let info = deployment_step("deployment_info", &deployment(&id), PlanForm::Upstream).body;
+    let info = deployment_step("deployment_info", &deployment(&id), PlanForm::Upstream);
+    let (info, _) = documents(&info);
     assert_eq!(
         info["currentStep"]["actions"][0]["type"],
         info["currentStep"]["actions"][0]["action"]
     );
+}
+
+/// Without this, the work of a deployment of many steps grows with their square.
+#[test]
+fn events_of_a_deployment_share_the_text_of_its_plan() {
+    let first = deployment(&SpecId::parse("/foo").unwrap());
+    let next = Deployment {
+        current: 2,
+        ..first.clone()
+    };
+    let plan = |deployment: &Deployment, form| deployment_step("deployment_info", deployment, form).plan;
+    let texts = plan(&first, PlanForm::Both).unwrap();
+    assert!(Arc::ptr_eq(&texts, &plan(&next, PlanForm::Both).unwrap()));
+    let flat = plan(&first, PlanForm::Flat).unwrap();
+    assert_ne!(flat.body, texts.body, "another form has another text");
 }
 
 #[test]

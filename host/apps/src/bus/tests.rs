@@ -9,6 +9,8 @@ use serde_json::json;
 use transom_testkit::{WAIT_TIMEOUT, wait_for};
 
 use super::*;
+use crate::config::PlanForm;
+use crate::deploy::PlanTexts;
 use crate::testing::Components;
 
 mod resume;
@@ -56,7 +58,7 @@ fn draft(number: usize) -> Draft {
         kind: "status_update_event",
         subject: None,
         body,
-        light: None,
+        plan: None,
     }
 }
 
@@ -255,7 +257,11 @@ async fn oversized_event_is_dropped_and_reported_by_event_too_large_event() {
     };
     // The light form is limited too.
     let lighter = Draft {
-        light: Some(json!({"text": "x".repeat(MAX_EVENT_BYTES)})),
+        plan: Some(Arc::new(PlanTexts {
+            form: PlanForm::default(),
+            body: "{}".to_owned(),
+            light: json!("x".repeat(MAX_EVENT_BYTES)).to_string(),
+        })),
         ..draft(1)
     };
     bus.publish(draft(1));

@@ -16,7 +16,7 @@ use super::history::History;
 use super::persist::{Changes, KeptVersions, PastVersion, SpecRecord};
 use super::spec_state::SpecState;
 use super::write::away_from_serving;
-use crate::deploy::{ActionKind, Change, Deployment, Step, plan};
+use crate::deploy::{ActionKind, Change, Deployment, SharedTexts, Step, plan};
 use crate::ids::{GroupId, SpecId};
 use crate::model::{Effect, Invalid, Spec, json_bytes};
 use crate::time::Moment;
@@ -125,6 +125,7 @@ impl Core {
                 canary: options.canary,
                 held_since: None,
                 trace: TraceContext::default(),
+                texts: SharedTexts::default(),
             },
             specs: edited.specs,
             groups: edited.groups,

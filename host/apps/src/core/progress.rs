@@ -12,6 +12,7 @@ use super::Core;
 use super::history::History;
 use super::metrics::DeploymentEnd;
 use super::persist::Changes;
+use super::spec_state::SharedTrace;
 use crate::bus::shapes;
 use crate::deploy::{self, ActionKind, Canary, Deployment};
 use crate::ids::{InstanceId, SpecId};
@@ -37,6 +38,8 @@ pub(super) struct DeploymentState {
     waiting: BTreeMap<SpecId, (usize, Option<Moment>)>,
     /// Apps and pods whose canaries are complete and healthy, and since when.
     pub(super) healthy_canaries: BTreeMap<SpecId, Moment>,
+    /// The context of the current step.
+    trace: SharedTrace,
     /// Open while the current step runs.
     _span: Span,
 }
@@ -65,11 +68,15 @@ impl Core {
     /// Locks the apps and pods of a deployment, and begins or continues its current step.
     pub(super) fn run_deployment(&mut self, deployment: Deployment) {
         let id: Arc<str> = deployment.id.as_str().into();
+        let trace = SharedTrace::default();
         for app in deployment.specs() {
             self.locks.insert(app.clone(), Arc::clone(&id));
             self.next_snapshot.locks.insert(app.clone(), Arc::clone(&id));
             self.dirty.insert(app.clone());
             self.newly_locked.insert(app.clone());
+            if let Some(state) = self.specs.get_mut(app) {
+                state.trace = Arc::clone(&trace);
+            }
         }
         let mut waiting = BTreeMap::new();
         for action in later_actions(&deployment, deployment.current) {
@@ -80,12 +87,17 @@ impl Core {
                 *before = changed.before;
             }
         }
-        self.enter_step(deployment, waiting);
+        self.enter_step(deployment, waiting, trace);
     }
 
     /// Begins the current step of a deployment. `waiting`: see [`DeploymentState::waiting`], with the
     /// actions of this step.
-    fn enter_step(&mut self, deployment: Deployment, mut waiting: BTreeMap<SpecId, (usize, Option<Moment>)>) {
+    fn enter_step(
+        &mut self,
+        deployment: Deployment,
+        mut waiting: BTreeMap<SpecId, (usize, Option<Moment>)>,
+        trace: SharedTrace,
+    ) {
         let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
         let unfinished: BTreeMap<SpecId, ActionKind> =
             actions.map(|action| (action.id.clone(), action.kind)).collect();
@@ -102,7 +114,7 @@ impl Core {
         }
         self.pending.extend(unfinished.keys().cloned());
         let span = deployment.trace.child(|| step_span(&deployment));
-        self.set_trace(&deployment, &TraceContext::of(&span));
+        trace.store(Arc::new(TraceContext::of(&span)));
         let deployment = Arc::new(deployment);
         let key = (deployment.version, deployment.id.clone());
         self.next_snapshot
@@ -113,29 +125,23 @@ impl Core {
             unfinished,
             waiting,
             healthy_canaries: BTreeMap::new(),
+            trace,
             _span: span,
         };
         self.deployments.insert(running.deployment.id.clone(), running);
-    }
-
-    /// Sets the trace context for launches of the apps and pods of a deployment.
-    fn set_trace(&mut self, deployment: &Deployment, trace: &TraceContext) {
-        for id in deployment.specs() {
-            if let Some(state) = self.specs.get_mut(id) {
-                state.trace = trace.clone();
-            }
-        }
     }
 
     /// Ends a deployment and unlocks its apps and pods.
     pub(super) fn end_deployment(&mut self, id: &str, ending: DeploymentEnd<'_>) -> Option<Arc<Deployment>> {
         let deployment = self.deployments.remove(id)?.deployment;
         self.metrics.record_end(&deployment, ending);
-        self.set_trace(&deployment, &TraceContext::default());
         self.finished.remove(id);
         let key = (deployment.version, deployment.id.clone());
         self.next_snapshot.deployments.remove(&key);
         for app in deployment.specs() {
+            if let Some(state) = self.specs.get_mut(app) {
+                state.trace = SharedTrace::default();
+            }
             if self.locks.get(app).is_some_and(|lock| **lock == *id) {
                 self.locks.remove(app);
                 self.next_snapshot.locks.remove(app);
@@ -380,7 +386,9 @@ impl Core {
         self.drafts
             .push(shapes::deployment_step("deployment_info", &next, self.plan_form));
         let running = self.deployments.remove(&next.id);
-        self.enter_step(next, running.map(|running| running.waiting).unwrap_or_default());
+        let running = running.map(|running| (running.waiting, running.trace));
+        let (waiting, trace) = running.unwrap_or_default();
+        self.enter_step(next, waiting, trace);
     }
 }
 

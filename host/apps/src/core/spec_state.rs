@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use imbl::OrdMap;
 use transom_cluster::{AgentId, TaskId};
 use transom_common::trace::TraceContext;
@@ -24,6 +25,9 @@ use crate::time::Moment;
 
 /// The number of ended instances of a pod that are shown.
 const MAX_TERMINATIONS: usize = 10;
+
+/// A trace context that changes with the steps of a deployment.
+pub(super) type SharedTrace = Arc<ArcSwap<TraceContext>>;
 
 /// One app or pod and its instances.
 pub(super) struct SpecState {
@@ -55,8 +59,9 @@ pub(super) struct SpecState {
     leaving: Arc<BTreeSet<AgentId>>,
     /// Instances that may have changed since they were last counted.
     uncounted: BTreeSet<InstanceId>,
-    /// The trace context of the deployment's current step, to which launches belong.
-    pub(super) trace: TraceContext,
+    /// The trace context of the deployment's current step, to which launches belong; shared by its apps
+    /// and pods.
+    pub(super) trace: SharedTrace,
 }
 
 impl SpecState {
@@ -84,7 +89,7 @@ impl SpecState {
             census: None,
             leaving: Arc::default(),
             uncounted: BTreeSet::new(),
-            trace: TraceContext::default(),
+            trace: SharedTrace::default(),
         }
     }
 
@@ -305,7 +310,7 @@ impl SpecState {
             not_before,
             priority: 0,
             reservation: self.record.spec.is_resident().then(|| instance.id.to_string()),
-            trace: self.trace.clone(),
+            trace: TraceContext::clone(&self.trace.load()),
         }
     }
 

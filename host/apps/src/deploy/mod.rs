@@ -10,6 +10,7 @@ mod canary;
 mod change;
 mod layers;
 pub(crate) mod plan;
+mod plan_texts;
 pub(crate) mod policy;
 
 use transom_replicas::{Action, Census, Directive, Member, ScalingPolicy};
@@ -20,6 +21,7 @@ use crate::model::Spec;
 pub(crate) use canary::{Amount, Canary};
 pub(crate) use change::{Change, ChangedSpec};
 pub(crate) use plan::{ActionKind, Deadline, Deployment, Step};
+pub(crate) use plan_texts::{PlanTexts, SharedTexts};
 
 /// The next actions on the instances in a step of the plan. `canary`: the number of instances that
 /// a restart may replace.

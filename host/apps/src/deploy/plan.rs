@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use transom_common::trace::TraceContext;
 
 use super::layers::{Cycle, Layers};
-use super::{Canary, Change};
+use super::{Canary, Change, SharedTexts};
 use crate::config::OnDeadline;
 use crate::ids::{GroupId, SpecId};
 use crate::model::{Effect, Spec};
@@ -149,6 +149,8 @@ pub(crate) struct Deployment {
     /// The trace context of the request that it carries out. Not stored.
     #[serde(skip)]
     pub(crate) trace: TraceContext,
+    #[serde(skip)]
+    pub(crate) texts: SharedTexts,
 }
 
 /// When a deployment has to be done, counted from its version.

@@ -127,11 +127,7 @@ async fn long_answers_are_written_while_they_are_sent() {
     let snapshot = Arc::new(snapshot);
     let query = Query::default();
     let tasks = tasks::response(views.into_iter(), |_| true, false);
-    let group = group_response(
-        Arc::clone(&snapshot),
-        &GroupId::root(),
-        &EmbeddedParts::of(&query),
-    );
+    let group = group_response(Arc::clone(&snapshot), &GroupId::root(), EmbeddedParts::of(&query));
     let queue = queue::response(snapshot, queue, queue::Embed::of(&query));
     for (response, list, count) in [
         (tasks, "/tasks", 6000),
