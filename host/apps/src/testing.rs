@@ -421,6 +421,7 @@ pub(crate) mod operations {
 
     thread_local! {
         static COUNT: Cell<usize> = const { Cell::new(0) };
+        static LARGEST_TURN: Cell<usize> = const { Cell::new(0) };
     }
 
     pub(crate) fn count() {
@@ -429,5 +430,14 @@ pub(crate) mod operations {
 
     pub(crate) fn take() -> usize {
         COUNT.take()
+    }
+
+    /// Records how many instances of an app are started and removed in a turn.
+    pub(crate) fn note_turn(instances: usize) {
+        LARGEST_TURN.set(LARGEST_TURN.get().max(instances));
+    }
+
+    pub(crate) fn take_largest_turn() -> usize {
+        LARGEST_TURN.take()
     }
 }

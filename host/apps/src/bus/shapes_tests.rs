@@ -123,11 +123,7 @@ fn event_bodies_have_the_fields_of_the_fixtures() {
             names(&case["expect"]["optional"]),
         );
         for field in &required {
-            assert!(
-                document.get(field).is_some(),
-                "{kind} lacks {field}: {}",
-                document
-            );
+            assert!(document.get(field).is_some(), "{kind} lacks {field}: {document}");
         }
         for field in document.as_object().unwrap().keys() {
             let known =

@@ -23,9 +23,9 @@ use crate::time::Moment;
 /// How many times one app or pod is reconciled before the core continues with other work; much more
 /// than any plan needs.
 const MAX_PASSES: usize = 100;
-/// The number of instances of one app or pod that are started in a turn, so that an app with very
-/// many instances does not delay other work.
-const MAX_STARTS: u32 = 1000;
+/// The number of instances of one app or pod that are started, removed or restarted in a turn, so that
+/// an app with very many instances does not delay other work.
+const MAX_ACTIONS: u32 = 1000;
 
 /// A running deployment.
 #[derive(Clone, Debug)]
@@ -210,8 +210,7 @@ impl Core {
         for _ in 0..MAX_PASSES {
             let directive = self.next_directive(id, action, canary, replaced.as_ref());
             let mut directive = self.with_selected_kills(id, directive);
-            let continues = directive.start > MAX_STARTS;
-            directive.start = directive.start.min(MAX_STARTS);
+            let continues = self.limit_to_turn(id, &mut directive);
             self.execute_directive(id, &directive, replaced.as_ref());
             if continues {
                 self.starting.insert(id.clone());
@@ -257,6 +256,25 @@ impl Core {
             (None, Some(replaced)) => deploy::keep_count_before(replaced, spec, instances),
             (None, None) => deploy::keep_count(spec, instances),
         }
+    }
+
+    /// Limits the actions to those of one turn. Returns whether others remain.
+    fn limit_to_turn(&self, id: &SpecId, directive: &mut Directive<InstanceId>) -> bool {
+        let actions = |directive: &Directive<InstanceId>| {
+            let removed = directive.decommission.len();
+            (directive.start, removed, directive.restart.len())
+        };
+        let all = actions(directive);
+        directive.start = directive.start.min(MAX_ACTIONS);
+        directive.restart.truncate(MAX_ACTIONS as usize);
+        // What the matcher has selected together is removed together.
+        let state = self.specs.get(id);
+        if state.is_some_and(|state| state.kill_choice.is_none()) {
+            directive.decommission.truncate(MAX_ACTIONS as usize);
+        }
+        #[cfg(test)]
+        crate::testing::operations::note_turn(directive.decommission.len() + directive.start as usize);
+        actions(directive) != all
     }
 
     /// Removes, restarts and starts instances. `replaced` is the definition of new ones, if it is not

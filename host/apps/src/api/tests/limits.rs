@@ -1,10 +1,11 @@
 //! Configured limits of definitions.
 
 use serde_json::json;
+use transom_testkit::wait_for;
 
 use super::sleeper;
 use crate::Config;
-use crate::testing::World;
+use crate::testing::{World, operations};
 
 #[tokio::test]
 async fn only_the_configured_number_of_versions_is_kept() {
@@ -212,7 +213,7 @@ async fn deployments_and_apps_beyond_their_limits_are_rejected() {
 }
 
 #[tokio::test]
-async fn many_instances_are_started_in_several_turns() {
+async fn many_instances_are_started_and_removed_in_several_turns() {
     let world = World::start().await;
     world.scheduler.set_immediate_launches(false);
     let mut definition = sleeper("/a");
@@ -221,6 +222,14 @@ async fn many_instances_are_started_in_several_turns() {
     assert_eq!(created.status, 201, "{created:?}");
     world.scheduler.wait_until_submitted(2500).await;
     assert_eq!(world.scheduler.largest_submission(), 1000);
+    operations::take_largest_turn();
+    let deleted = world.call("DELETE", "/v2/apps/a?force=true", None).await;
+    assert_eq!(deleted.status, 200, "{deleted:?}");
+    wait_for("the app is deleted", async || {
+        world.get("/v2/deployments").await == json!([])
+    })
+    .await;
+    assert_eq!(operations::take_largest_turn(), 1000);
     world.stop().await;
 }
 
