@@ -269,7 +269,7 @@ impl InstanceId {
 
     /// The id of the request for the task with that `incarnation`, counted from 1: the id of an
     /// app's task, or of the group of a pod's tasks. The id of an imported task can differ; its
-    /// record contains it: [`Instance::task`](crate::instance::Instance::task).
+    /// record contains it.
     pub(crate) fn task(&self, incarnation: u32) -> TaskId {
         TaskId::from(format!("{}._app.{incarnation}", self.0))
     }

@@ -59,7 +59,6 @@ mod explain;
 mod health;
 mod ids;
 mod instance;
-mod metrics;
 pub mod migration;
 mod model;
 mod policies;

@@ -29,6 +29,7 @@ mod residents;
 mod scheduler_events;
 pub(crate) mod snapshot;
 mod spec_state;
+mod state_metrics;
 pub(crate) mod term;
 mod write;
 

@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use transom_replicas::Condition;
 
-use crate::core::snapshot::Snapshot;
+use super::snapshot::Snapshot;
 use crate::time::Moment;
 
 /// The counts of apps, pods, groups, instances and deployments. A standby counts what it reads from the
