@@ -245,7 +245,9 @@ impl Core {
         let Some(state) = self.specs.get_mut(id) else {
             return Directive::done();
         };
-        let instances = (state.census(&self.leaving), || state.members(&self.leaving));
+        let instances = (state.replica_counts(&self.leaving), || {
+            state.members(&self.leaving)
+        });
         let spec = &state.record.spec;
         match (action, replaced) {
             (Some(action), _) => {

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use imbl::OrdMap;
 use transom_cluster::{AgentId, TaskId};
 use transom_common::trace::TraceContext;
-use transom_replicas::{Census, LaunchBackoff, Member, Policy};
+use transom_replicas::{LaunchBackoff, Member, Policy, ReplicaCounts};
 use transom_scheduler::{RunSpec, TaskRequest};
 
 use super::budgets::{PastBytes, Share};
@@ -54,8 +54,8 @@ pub(super) struct SpecState {
     counts: InstanceCounts,
     /// The same instances as deployments see them; `None` if all have to be counted again, because
     /// the definitions have changed.
-    census: Option<Census>,
-    /// The agents whose maintenance is imminent, at the time of the census.
+    replica_counts: Option<ReplicaCounts>,
+    /// The agents whose maintenance is imminent, at the time of the counts.
     leaving: Arc<BTreeSet<AgentId>>,
     /// Instances that may have changed since they were last counted.
     uncounted: BTreeSet<InstanceId>,
@@ -86,7 +86,7 @@ impl SpecState {
             kill_choice: None,
             instances: OrdMap::new(),
             counts: InstanceCounts::default(),
-            census: None,
+            replica_counts: None,
             leaving: Arc::default(),
             uncounted: BTreeSet::new(),
             trace: SharedTrace::default(),
@@ -126,9 +126,9 @@ impl SpecState {
             return;
         }
         self.counts.remove(instance);
-        if let Some(mut census) = self.census.take() {
-            census.remove(&self.member_for_census(instance));
-            self.census = Some(census);
+        if let Some(mut replica_counts) = self.replica_counts.take() {
+            replica_counts.remove(&self.counted_member(instance));
+            self.replica_counts = Some(replica_counts);
         }
         self.uncounted.insert(id.clone());
     }
@@ -136,14 +136,14 @@ impl SpecState {
     /// Adds the changed instances to the counts again.
     fn count(&mut self) {
         let uncounted = std::mem::take(&mut self.uncounted);
-        let mut census = self.census.take();
+        let mut replica_counts = self.replica_counts.take();
         for instance in uncounted.iter().filter_map(|id| self.instances.get(id)) {
             self.counts.add(instance);
-            if let Some(census) = &mut census {
-                census.add(&self.member_for_census(instance));
+            if let Some(replica_counts) = &mut replica_counts {
+                replica_counts.add(&self.counted_member(instance));
             }
         }
-        self.census = census;
+        self.replica_counts = replica_counts;
     }
 
     /// Counts of all instances.
@@ -154,29 +154,29 @@ impl SpecState {
 
     /// The instances as deployments see them, counted. `leaving`: agents whose maintenance is
     /// imminent.
-    pub(super) fn census(&mut self, leaving: &Arc<BTreeSet<AgentId>>) -> Census {
+    pub(super) fn replica_counts(&mut self, leaving: &Arc<BTreeSet<AgentId>>) -> ReplicaCounts {
         if !Arc::ptr_eq(&self.leaving, leaving) {
             self.leaving = Arc::clone(leaving);
-            self.census = None;
+            self.replica_counts = None;
         }
         self.count();
-        let census = self.census.unwrap_or_else(|| self.census_of_all());
+        let replica_counts = self.replica_counts.unwrap_or_else(|| self.count_all_replicas());
         // Keeps the cost of the check small.
-        debug_assert!(self.instances.len() > 20 || census == self.census_of_all());
-        self.census = Some(census);
-        census
+        debug_assert!(self.instances.len() > 20 || replica_counts == self.count_all_replicas());
+        self.replica_counts = Some(replica_counts);
+        replica_counts
     }
 
-    fn census_of_all(&self) -> Census {
-        let mut census = Census::default();
+    fn count_all_replicas(&self) -> ReplicaCounts {
+        let mut replica_counts = ReplicaCounts::default();
         for instance in self.instances.values() {
-            census.add(&self.member_for_census(instance));
+            replica_counts.add(&self.counted_member(instance));
         }
-        census
+        replica_counts
     }
 
     /// The instance as deployments see it, without its id.
-    fn member_for_census(&self, instance: &Instance) -> Member<()> {
+    fn counted_member(&self, instance: &Instance) -> Member<()> {
         #[cfg(test)]
         crate::testing::operations::count();
         let (outdated, fitness) = (self.is_outdated(instance), self.fitness(instance));
@@ -196,7 +196,7 @@ impl SpecState {
 
     /// Adds a past definition, which instances were launched from or which a deployment replaces.
     pub(super) fn insert_past(&mut self, spec: Spec, launch: &LaunchSettings) {
-        self.census = None;
+        self.replica_counts = None;
         self.add_run_spec(&spec, launch);
         self.past.insert(spec.version(), spec);
         self.count_past();
@@ -259,7 +259,7 @@ impl SpecState {
 
     /// Replaces the definition.
     pub(super) fn set_record(&mut self, record: SpecRecord, launch: &LaunchSettings) {
-        self.census = None;
+        self.replica_counts = None;
         let before = std::mem::replace(&mut self.record, record);
         if before.spec.version() != self.record.spec.version() {
             self.previous = Some(before.spec.version());

@@ -13,7 +13,7 @@ pub(crate) mod plan;
 mod plan_texts;
 pub(crate) mod policy;
 
-use transom_replicas::{Action, Census, Directive, Member, ScalingPolicy};
+use transom_replicas::{Action, Directive, Member, ReplicaCounts, ScalingPolicy};
 
 use crate::ids::InstanceId;
 use crate::model::Spec;
@@ -29,7 +29,7 @@ pub(crate) fn advance(
     action: ActionKind,
     canary: Option<u32>,
     spec: &Spec,
-    instances: (Census, impl FnOnce() -> Vec<Member<InstanceId>>),
+    instances: (ReplicaCounts, impl FnOnce() -> Vec<Member<InstanceId>>),
 ) -> Directive<InstanceId> {
     let action = match action {
         ActionKind::Start => return Directive::done(),
@@ -43,7 +43,7 @@ pub(crate) fn advance(
 /// The next actions on the instances outside of a deployment: their number is kept.
 pub(crate) fn keep_count(
     spec: &Spec,
-    instances: (Census, impl FnOnce() -> Vec<Member<InstanceId>>),
+    instances: (ReplicaCounts, impl FnOnce() -> Vec<Member<InstanceId>>),
 ) -> Directive<InstanceId> {
     by_counts_or_members(Action::Scale, &policy::scaling(spec), instances)
 }
@@ -53,7 +53,7 @@ pub(crate) fn keep_count(
 pub(crate) fn keep_count_before(
     before: &Spec,
     after: &Spec,
-    instances: (Census, impl FnOnce() -> Vec<Member<InstanceId>>),
+    instances: (ReplicaCounts, impl FnOnce() -> Vec<Member<InstanceId>>),
 ) -> Directive<InstanceId> {
     let (most, least) = (before.instances(), before.instances().min(after.instances()));
     let wanted = instances.0.counted().clamp(least, most);
@@ -64,9 +64,9 @@ pub(crate) fn keep_count_before(
 fn by_counts_or_members(
     action: Action,
     policy: &ScalingPolicy,
-    (census, members): (Census, impl FnOnce() -> Vec<Member<InstanceId>>),
+    (counts, members): (ReplicaCounts, impl FnOnce() -> Vec<Member<InstanceId>>),
 ) -> Directive<InstanceId> {
-    let by_counts = transom_replicas::advance_by_counts(action, policy, &census);
+    let by_counts = transom_replicas::advance_by_counts(action, policy, &counts);
     by_counts.unwrap_or_else(|| transom_replicas::advance(action, policy, &members()))
 }
 
@@ -100,8 +100,8 @@ mod tests {
             let members: Vec<_> = (0..present)
                 .map(|_| replica.member(InstanceId::new(before.id()), true, Fitness::Unchecked))
                 .collect();
-            let census = members.iter().collect();
-            let found = keep_count_before(&before, &after, (census, || members));
+            let counts = members.iter().collect();
+            let found = keep_count_before(&before, &after, (counts, || members));
             assert_eq!(
                 (found.start, found.decommission.len()),
                 (start, removed),

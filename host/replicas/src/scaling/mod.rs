@@ -2,7 +2,7 @@
 //! none at all. They are computed from the current replicas alone, again after every change until
 //! the directive is done, so a restart of the daemon loses nothing.
 
-pub(crate) mod census;
+pub(crate) mod counts;
 pub(crate) mod restart;
 pub(crate) mod selection;
 

@@ -7,7 +7,7 @@ use crate::Condition;
 
 /// How many replicas have each of the properties that [`super::advance`] uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Census([u32; PROPERTIES]);
+pub struct ReplicaCounts([u32; PROPERTIES]);
 
 const PROPERTIES: usize = 15;
 
@@ -33,7 +33,7 @@ enum Property {
     ReplacedUnhealthy,
 }
 
-impl Census {
+impl ReplicaCounts {
     /// Adds a replica.
     pub fn add<I: Clone + PartialEq>(&mut self, member: &Member<I>) {
         for (count, has) in self.0.iter_mut().zip(properties(member)) {
@@ -58,13 +58,13 @@ impl Census {
     }
 }
 
-impl<'a, I: Clone + PartialEq + 'a> FromIterator<&'a Member<I>> for Census {
+impl<'a, I: Clone + PartialEq + 'a> FromIterator<&'a Member<I>> for ReplicaCounts {
     fn from_iter<T: IntoIterator<Item = &'a Member<I>>>(members: T) -> Self {
-        let mut census = Self::default();
+        let mut counts = Self::default();
         for member in members {
-            census.add(member);
+            counts.add(member);
         }
-        census
+        counts
     }
 }
 
@@ -94,52 +94,56 @@ fn properties<I: Clone + PartialEq>(member: &Member<I>) -> [bool; PROPERTIES] {
 
 /// The next actions, as [`super::advance`] computes them, if they follow from the counts. `None`: some
 /// replicas have to be selected.
-pub fn advance_by_counts<I>(action: Action, policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
+pub fn advance_by_counts<I>(
+    action: Action,
+    policy: &ScalingPolicy,
+    counts: &ReplicaCounts,
+) -> Option<Directive<I>> {
     match action {
-        Action::Stop => (census.of(Property::Any) == census.of(Property::Ending)).then(|| Directive {
-            done: census.of(Property::Any) == 0,
+        Action::Stop => (counts.of(Property::Any) == counts.of(Property::Ending)).then(|| Directive {
+            done: counts.of(Property::Any) == 0,
             ..Directive::default()
         }),
-        Action::Scale => scale(policy, census),
-        Action::Restart => replace_all(policy, census),
-        Action::Canary(replicas) => canary(replicas, policy, census),
+        Action::Scale => scale(policy, counts),
+        Action::Restart => replace_all(policy, counts),
+        Action::Canary(replicas) => canary(replicas, policy, counts),
     }
 }
 
-fn scale<I>(policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
-    let counted = census.counted();
-    let has_leaving = !policy.resident && census.of(Property::Leaving) > 0;
+fn scale<I>(policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option<Directive<I>> {
+    let counted = counts.counted();
+    let has_leaving = !policy.resident && counts.of(Property::Leaving) > 0;
     if has_leaving || counted > policy.replicas {
         return None;
     }
     Some(Directive {
-        done: counted == policy.replicas && census.of(Property::Unreached) == 0,
+        done: counted == policy.replicas && counts.of(Property::Unreached) == 0,
         start: policy.replicas - counted,
         ..Directive::default()
     })
 }
 
-fn replace_all<I>(policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
-    if census.of(Property::LostAndOld) > 0 {
+fn replace_all<I>(policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option<Directive<I>> {
+    if counts.of(Property::LostAndOld) > 0 {
         return None;
     }
-    if census.of(Property::Old) == 0 {
-        return scale(policy, census);
+    if counts.of(Property::Old) == 0 {
+        return scale(policy, counts);
     }
     if policy.resident {
-        return replace_in_place(policy, census);
+        return replace_in_place(policy, counts);
     }
-    let (old, counted) = (census.of(Property::Replaced), census.counted());
+    let (old, counted) = (counts.of(Property::Replaced), counts.counted());
     let new = counted - old;
     let (allowance, ending) = (
-        allow(policy, census, old, Property::Healthy),
-        census.of(Property::Ending),
+        allow(policy, counts, old, Property::Healthy),
+        counts.of(Property::Ending),
     );
     let missing = policy.replicas.saturating_sub(new);
     let free = allowance.capacity.saturating_sub(counted + ending);
     let is_blocked = missing > 0 && free == 0 && ending == 0;
-    let makes_room = is_blocked && census.of(Property::ReplacedUnhealthy) > 0;
-    if allowance.kill > 0 || census.of(Property::ReplacedUnlaunched) > 0 || makes_room {
+    let makes_room = is_blocked && counts.of(Property::ReplacedUnhealthy) > 0;
+    if allowance.kill > 0 || counts.of(Property::ReplacedUnlaunched) > 0 || makes_room {
         return None;
     }
     Some(Directive {
@@ -148,32 +152,32 @@ fn replace_all<I>(policy: &ScalingPolicy, census: &Census) -> Option<Directive<I
     })
 }
 
-fn replace_in_place<I>(policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
-    if census.counted() != policy.replicas {
-        let scaled = scale(policy, census)?;
+fn replace_in_place<I>(policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option<Directive<I>> {
+    if counts.counted() != policy.replicas {
+        let scaled = scale(policy, counts)?;
         return Some(Directive {
             done: false,
             ..scaled
         });
     }
-    let allowance = allow(policy, census, census.of(Property::Old), Property::HealthyInPlace);
-    let restarts = allowance.kill.max(census.of(Property::OldIdle));
-    let none = restarts == 0 || census.of(Property::OldInPlace) == 0;
+    let allowance = allow(policy, counts, counts.of(Property::Old), Property::HealthyInPlace);
+    let restarts = allowance.kill.max(counts.of(Property::OldIdle));
+    let none = restarts == 0 || counts.of(Property::OldInPlace) == 0;
     none.then(Directive::default)
 }
 
-fn canary<I>(replicas: u32, policy: &ScalingPolicy, census: &Census) -> Option<Directive<I>> {
+fn canary<I>(replicas: u32, policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option<Directive<I>> {
     let canaries = replicas.min(policy.replicas);
-    if census.of(Property::Old) == 0 || policy.replicas == canaries {
-        return replace_all(policy, census);
+    if counts.of(Property::Old) == 0 || policy.replicas == canaries {
+        return replace_all(policy, counts);
     }
-    if census.of(Property::LostAndOld) > 0 {
+    if counts.of(Property::LostAndOld) > 0 {
         return None;
     }
-    let next: Directive<I> = replace_all(policy, census)?;
-    let new = census.counted() - census.of(Property::Old);
+    let next: Directive<I> = replace_all(policy, counts)?;
+    let new = counts.counted() - counts.of(Property::Old);
     let start = next.start.min(canaries.saturating_sub(new));
-    let healthy = census.of(Property::NewHealthy);
+    let healthy = counts.of(Property::NewHealthy);
     Some(Directive {
         start,
         canaries_healthy: start == 0 && new >= canaries && healthy >= canaries,
@@ -181,11 +185,11 @@ fn canary<I>(replicas: u32, policy: &ScalingPolicy, census: &Census) -> Option<D
     })
 }
 
-fn allow(policy: &ScalingPolicy, census: &Census, running: u32, healthy: Property) -> Allowance {
+fn allow(policy: &ScalingPolicy, counts: &ReplicaCounts, running: u32, healthy: Property) -> Allowance {
     let progress = Progress {
         wanted: policy.replicas,
         running,
-        healthy: census.of(healthy),
+        healthy: counts.of(healthy),
         resident: policy.resident,
     };
     restart::allow(progress, policy.upgrade)
@@ -259,14 +263,14 @@ mod tests {
                 },
                 resident: numbers.is(25),
             };
-            let census: Census = members.iter().collect();
+            let counts: ReplicaCounts = members.iter().collect();
             for action in [
                 Action::Stop,
                 Action::Scale,
                 Action::Restart,
                 Action::Canary(numbers.below(4) as u32),
             ] {
-                let Some(found) = advance_by_counts::<u32>(action, &policy, &census) else {
+                let Some(found) = advance_by_counts::<u32>(action, &policy, &counts) else {
                     continue;
                 };
                 decided += 1;
@@ -278,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn census_without_its_replicas_is_empty() {
+    fn counts_without_replicas_are_zero() {
         let mut numbers = Numbers(11);
         let members: Vec<_> = (0..50).map(|id| member(id, &mut numbers, 40)).collect();
-        let mut census: Census = members.iter().collect();
-        assert_ne!(census, Census::default());
+        let mut counts: ReplicaCounts = members.iter().collect();
+        assert_ne!(counts, ReplicaCounts::default());
         for member in &members {
-            census.remove(member);
+            counts.remove(member);
         }
-        assert_eq!(census, Census::default());
+        assert_eq!(counts, ReplicaCounts::default());
     }
 }
