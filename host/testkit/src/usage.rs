@@ -29,7 +29,16 @@ fn children(pid: u32) -> Vec<u32> {
 
 /// Resident memory in KiB.
 pub fn resident_kib(pid: u32) -> u64 {
+    memory_kib(pid, "VmRSS")
+}
+
+/// The peak of the resident memory in KiB.
+pub fn peak_kib(pid: u32) -> u64 {
+    memory_kib(pid, "VmHWM")
+}
+
+fn memory_kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

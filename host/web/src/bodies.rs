@@ -5,7 +5,6 @@
 //! against a budget of the port, as they arrive, until the response is ready. A body for which there
 //! is not enough budget ends with an error; the answer is 503.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +12,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{HeaderValue, header};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ const PART_BYTES: usize = 64 << 10;
 /// The maximum number of bytes of a rejected body that are read and discarded, and the timeout for
 /// that.
 const MAX_DISCARDED: usize = 8 << 20;
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limits the bytes of all received bodies in memory. `port` is the name for logs and metrics,
 /// `max_body` the maximum size of one body.
@@ -62,7 +62,7 @@ pub(crate) fn budgeted_bodies(router: Router, port: &'static str, max_body: usiz
             };
             match rejected {
                 Some(rest) => {
-                    discard(rest).await;
+                    discard(&mut rest.into_data_stream()).await;
                     rejection()
                 }
                 None => response,
@@ -73,11 +73,11 @@ pub(crate) fn budgeted_bodies(router: Router, port: &'static str, max_body: usiz
 
 /// Reads the rest of a rejected body, within bounds: a client that is still sending when the
 /// connection is closed may not receive the response.
-async fn discard(mut rest: Body) {
+pub async fn discard(rest: &mut BodyDataStream) {
     let drain = async {
         let mut remaining = MAX_DISCARDED;
-        while let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut rest).poll_frame(context)).await {
-            match remaining.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+        while let Some(Ok(chunk)) = rest.next().await {
+            match remaining.checked_sub(chunk.len()) {
                 Some(after) => remaining = after,
                 None => break,
             }

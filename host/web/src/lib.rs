@@ -69,6 +69,7 @@ pub use access::{
 };
 pub use answers::budgeted;
 pub use api_error::ApiError;
+pub use bodies::discard;
 pub use certificate::{Certificate, TlsPem};
 pub use connections::{ConnectionSlot, Connections};
 pub use fallbacks::with_fallbacks;

@@ -12,11 +12,13 @@
 //! On a port without credentials, its trusted clients have all rights, and so the whole budget.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::extract::ConnectInfo;
+use axum::extract::{ConnectInfo, FromRequestParts};
 use http::Extensions;
+use http::request::Parts;
 
 use crate::Network;
 use crate::port_metrics::PORT_METRICS;
@@ -58,6 +60,15 @@ impl Owner {
 
     fn is_user(self) -> bool {
         matches!(self, Self::Reader | Self::Anonymous)
+    }
+}
+
+/// An argument of a handler: the owner of its request.
+impl<S: Sync> FromRequestParts<S> for Owner {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.extensions))
     }
 }
 

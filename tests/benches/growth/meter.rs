@@ -56,7 +56,7 @@ impl Meter {
 
     /// The cost since the start, of this number of operations.
     pub(crate) fn stop(self, operations: u32) -> Cost {
-        let peak_kib = peak_kib(self.pid);
+        let peak_kib = usage::peak_kib(self.pid);
         Cost {
             cpu: usage::cpu(self.pid).saturating_sub(self.cpu),
             operations,
@@ -65,11 +65,4 @@ impl Meter {
             added_kib: peak_kib.saturating_sub(self.resident_kib),
         }
     }
-}
-
-fn peak_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the status of a process");
-    let line = status.lines().find(|line| line.starts_with("VmHWM"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-    kib.expect("a peak")
 }

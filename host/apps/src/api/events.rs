@@ -28,7 +28,7 @@ pub(super) async fn stream(
     query: Query,
     origin: Origin,
     disconnect: Option<Extension<Disconnect>>,
-    owner: Option<Extension<Owner>>,
+    owner: Owner,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     // The header must be exactly this type: upstream's clients rely on a rejection otherwise.
@@ -52,7 +52,7 @@ pub(super) async fn stream(
     key.ids |= last.is_some();
     let listener = Listener {
         disconnect: disconnect.map(|Extension(it)| it).unwrap_or_default(),
-        owner: owner.map_or(Owner::Full, |Extension(it)| it),
+        owner,
         client: origin.client,
         url: origin.uri,
     };

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -227,7 +227,7 @@ fn is_name(id: &str) -> bool {
 
 async fn log(
     State(cluster): State<Cluster>,
-    user: Option<Extension<Owner>>,
+    owner: Owner,
     query: Result<Query<Output>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(output) = query.map_err(|error| {
@@ -250,7 +250,6 @@ async fn log(
             "expected the ids of a framework, a task and an executor, which have no slashes",
         ));
     }
-    let owner = user.map_or(Owner::Full, |Extension(owner)| owner);
     let _share = cluster.reads.take(owner, 1).ok_or_else(|| {
         ApiError::unavailable("too many logs are being read, in total or of this user; try again later")
     })?;
@@ -349,6 +348,39 @@ mod tests {
                 "offered": {},
             })
         );
+    }
+
+    #[tokio::test]
+    async fn read_only_user_leaves_reads_of_logs_for_the_full_one() {
+        let client = Client::new(transom_cluster::Config::default()).unwrap();
+        // The cached answer, which lists no agents, does not expire during the test.
+        let answer = CachedAgents {
+            fetched_at: Instant::now() + Duration::from_hours(1),
+            document: Bytes::new(),
+            addresses: Arc::default(),
+        };
+        let cluster = Cluster {
+            agents: client.agents(),
+            client,
+            cached: Arc::new(Mutex::new(Some(answer))),
+            reads: Shares::new("admin", "logs", MAX_READS),
+        };
+        let status = async |owner| {
+            let uri = "http://admin/log?agent=a&framework=f&task=t&stream=stdout";
+            let query = Query::try_from_uri(&uri.parse().unwrap());
+            let result = log(State(cluster.clone()), owner, query).await;
+            result.into_response().status()
+        };
+        let mut held = Vec::new();
+        while let Some(share) = cluster.reads.take(Owner::Reader, 1) {
+            held.push(share);
+        }
+        assert_eq!(held.len(), MAX_READS / 2);
+        assert_eq!(status(Owner::Reader).await, StatusCode::SERVICE_UNAVAILABLE);
+        // Its agent is unknown.
+        assert_eq!(status(Owner::Full).await, StatusCode::NOT_FOUND);
+        held.pop();
+        assert_eq!(status(Owner::Reader).await, StatusCode::NOT_FOUND);
     }
 
     #[test]

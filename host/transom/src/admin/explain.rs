@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Extension, Router};
 use bytes::Bytes;
 use serde::Deserialize;
 use transom_apps::Explainer;
@@ -52,13 +52,9 @@ pub(super) fn routes(services: &Services) -> Router {
         })
 }
 
-/// The user of a request.
-type User = Option<Extension<Owner>>;
-
 impl Explain {
     /// Returns the share of the budget that the caller holds during an explanation.
-    fn take_share(&self, user: User) -> Result<Share, ApiError> {
-        let owner = user.map_or(Owner::Full, |Extension(owner)| owner);
+    fn take_share(&self, owner: Owner) -> Result<Share, ApiError> {
         self.budget.take(owner, 1).ok_or_else(|| {
             ApiError::unavailable(
                 "too many explanations are in progress, in total or of this user; try again later",
@@ -140,11 +136,11 @@ struct Placement {
 
 async fn matcher(
     State(explain): State<Explain>,
-    user: User,
+    owner: Owner,
     query: Result<Query<Placement>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(placement) = query.map_err(|error| invalid_query(&error, "?app=/shop/web"))?;
-    let _share = explain.take_share(user)?;
+    let _share = explain.take_share(owner)?;
     let (placements, id, shown_id) = match &placement {
         Placement {
             app: Some(id),
@@ -196,13 +192,13 @@ fn default_since() -> String {
 
 async fn filter(
     State(explain): State<Explain>,
-    user: User,
+    owner: Owner,
     query: Result<Query<Events>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let example = "?query=event_type%3Dstatus_update_event&since=1h";
     let Query(Events { query, since }) = query.map_err(|error| invalid_query(&error, example))?;
     let since = duration(&since)?;
-    let (explainer, _share) = (explain.explainer("events")?, explain.take_share(user)?);
+    let (explainer, _share) = (explain.explainer("events")?, explain.take_share(owner)?);
     Ok(EscapedJson(explainer.events(&query, since).await?).into_response())
 }
 
@@ -215,7 +211,7 @@ struct Attempt {
     check: Option<usize>,
 }
 
-async fn probe(State(explain): State<Explain>, user: User, body: Bytes) -> Result<Response, ApiError> {
+async fn probe(State(explain): State<Explain>, owner: Owner, body: Bytes) -> Result<Response, ApiError> {
     // Far more than the id of a task has.
     const MAX_BYTES: usize = 16 << 10;
     if body.len() > MAX_BYTES {
@@ -232,7 +228,7 @@ async fn probe(State(explain): State<Explain>, user: User, body: Bytes) -> Resul
     if let Some(reason) = placements.find_map(|(_, placements)| placements.probe_refusal(&task)) {
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
     }
-    let (explainer, _share) = (explain.explainer("checks")?, explain.take_share(user)?);
+    let (explainer, _share) = (explain.explainer("checks")?, explain.take_share(owner)?);
     Ok(EscapedJson(explainer.probe(&task, check).await?).into_response())
 }
 
@@ -292,9 +288,9 @@ mod tests {
     async fn request(daemon: impl Fn() -> State<Explain>, path: &str, body: &str) -> (StatusCode, String) {
         let uri = format!("http://admin/{path}").parse().unwrap();
         let result = match path.split('?').next() {
-            Some("matcher") => matcher(daemon(), None, Query::try_from_uri(&uri)).await,
-            Some("filter") => filter(daemon(), None, Query::try_from_uri(&uri)).await,
-            _ => probe(daemon(), None, Bytes::from(body.to_owned())).await,
+            Some("matcher") => matcher(daemon(), Owner::Full, Query::try_from_uri(&uri)).await,
+            Some("filter") => filter(daemon(), Owner::Full, Query::try_from_uri(&uri)).await,
+            _ => probe(daemon(), Owner::Full, Bytes::from(body.to_owned())).await,
         };
         let response = result.into_response();
         let status = response.status();
@@ -308,7 +304,7 @@ mod tests {
         let status = async |owner| {
             let uri = "http://admin/matcher?job=x".parse().unwrap();
             let query = Query::try_from_uri(&uri);
-            let result = matcher(State(explain.clone()), Some(Extension(owner)), query).await;
+            let result = matcher(State(explain.clone()), owner, query).await;
             result.into_response().status().as_u16()
         };
         let mut held = Vec::new();

@@ -13,14 +13,13 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::put;
-use futures::StreamExt;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use transom_cli::plugin_archive::{self, ReadError};
 use transom_common::error_chain;
 use transom_plugin_host::{PluginFiles, Plugins, UploadError, printable};
-use transom_web::ApiError;
+use transom_web::{ApiError, discard};
 
 use super::plugins::EscapedJson;
 
@@ -30,10 +29,6 @@ pub(crate) const MAX_BODY: usize = PluginFiles::MAX_BYTES as usize + (2 << 20);
 const MAX_CONCURRENT: usize = 2;
 /// The timeout of reading a body.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
-/// The maximum number of bytes of a rejected body that are read and discarded, and the timeout for
-/// that.
-const MAX_DISCARDED: usize = 8 << 20;
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 struct Uploads {
@@ -68,22 +63,6 @@ async fn upload(
         discard(&mut body).await;
     }
     answer
-}
-
-/// Reads the rest of a rejected body, within bounds: a client that is still sending when the connection
-/// is closed may not receive the response.
-async fn discard(body: &mut BodyDataStream) {
-    let drain = async {
-        let mut remaining = MAX_DISCARDED;
-        while let Some(Ok(chunk)) = body.next().await {
-            match remaining.checked_sub(chunk.len()) {
-                Some(after) => remaining = after,
-                None => break,
-            }
-        }
-    };
-    // After the timeout the connection is closed.
-    let _ = timeout(DISCARD_TIMEOUT, drain).await;
 }
 
 async fn receive(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Result<Response, ApiError> {
@@ -154,7 +133,7 @@ mod tests {
 
     use axum::body::to_bytes;
     use bytes::Bytes;
-    use futures::{poll, stream};
+    use futures::{StreamExt, poll, stream};
     use prometheus_client::registry::Registry;
     use tokio_util::sync::CancellationToken;
     use transom_plugin_host::Config;

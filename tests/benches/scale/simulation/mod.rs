@@ -7,7 +7,6 @@ mod master;
 mod recorded;
 mod scheduler;
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -90,17 +89,7 @@ pub(crate) async fn settled_kib(sizes: &Sizes) -> u64 {
 
 /// The peak of this process's resident memory.
 pub(crate) fn peak_mib() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").expect("the status of this process");
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM"))
-        .expect("a peak");
-    let kib: u64 = line
-        .split_whitespace()
-        .nth(1)
-        .and_then(|kib| kib.parse().ok())
-        .expect("KiB");
-    kib / 1024
+    usage::peak_kib(std::process::id()) / 1024
 }
 
 /// `before` and `after` are in KiB; the difference is divided by the number of tasks.
