@@ -20,7 +20,7 @@ const READS: u32 = 20;
 const LARGE_READS: u32 = 5;
 /// Number of apps that are launched one after the other.
 const LAUNCHES: u32 = 50;
-/// For how long nothing changes, in the rows that measure that, and for how long it is so before.
+/// The measured time in which nothing changes, and the time before it for the end of earlier work.
 const IDLE: Duration = Duration::from_secs(20);
 const SETTLING: Duration = Duration::from_secs(10);
 /// Apps that instances which fit nowhere belong to.
@@ -280,6 +280,7 @@ pub(crate) async fn pending(size: usize) -> Vec<Cost> {
     vec![launch, queue, with_offers, idle]
 }
 
+/// The cost of a time in which nothing changes: there is nothing to wait for.
 async fn idle_cost(cluster: &Cluster, daemon: &Daemon) -> Cost {
     tokio::time::sleep(SETTLING).await;
     let (revives, meter) = (cluster.revives(), Meter::start(daemon.pid()));

@@ -94,7 +94,7 @@ pub(crate) async fn jobs_that_end(size: usize) -> Vec<Cost> {
 }
 
 async fn wait_until_all_ended(daemon: &Daemon, size: usize) {
-    // The gauge is refreshed once a second.
+    // The gauge is refreshed once a second; more requests would only add to the cost.
     let pause = Duration::from_millis(250);
     loop {
         let answer = daemon.http.get(daemon.admin("/metrics")).send().await;
