@@ -54,6 +54,8 @@ try {
     await page.getByRole("region", { name: "Waiting" }).getByText("no answer within 20 s").waitFor({ timeout: 60_000 });
     daemon.state.queue = "delayed";
     const waiting = page.getByRole("region", { name: "Waiting" });
+    // The next request follows half a minute after one that had no answer.
+    await waiting.getByRole("button", { name: "Launch now", exact: true }).waitFor({ timeout: 60_000 });
     assert.match(await act(page, waiting, "Launch now"), /\/failing is launched without its delay/);
     await waiting.getByText("No instance is waiting.").waitFor();
 
