@@ -1,98 +1,42 @@
-// The kit itself: how its harness reports wrong plugins and files. Run where `transom-plugin` is installed.
+// The kit itself: its conversions, and how `attempt` reports wrong probes. Run where `transom-plugin` is installed.
 import assert from "node:assert/strict";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { readFile } from "node:fs/promises";
 import test from "node:test";
 import { Bootstrap, component, InvalidConfig } from "transom-plugin/bootstrap";
 import { component as componentOfFilter, Filter } from "transom-plugin/events";
-import { Agent, Matcher } from "transom-plugin/matcher";
-import { connect, exitCode, http, httpStatus, IoError, Probe, run as runs, shell, tcp } from "transom-plugin/probe";
-import { CasesError, check, configOf, readCases, run } from "transom-plugin/testing";
+import { Agent } from "transom-plugin/matcher";
+import { connect, exitCode, httpStatus, IoError, Probe, run, shell, tcp } from "transom-plugin/probe";
+import { attempt } from "transom-plugin/testing";
 
 const about = { name: "a", version: "0.1.0", summary: "b" };
 
-async function reason(plugin, given) {
-  const [report] = await run(plugin, [given]);
-  assert.equal(report.verdict, "failed", JSON.stringify(report));
-  return report.reason;
-}
-
-test("results that the interface forbids are faults", async () => {
-  class Decides extends Filter {
-    static about = about;
-
-    open() {
-      return () => ["no object"];
-    }
-  }
-  assert.match(await reason(Decides, { events: [{ kind: "a" }] }), /not a JSON object/);
-
-  class Places extends Matcher {
-    static about = about;
-
-    refusal() {
-      return 3;
-    }
-
-    place() {
-      return [9];
-    }
-
-    selectKills() {
-      return [0, 0];
-    }
-  }
-  const agents = { agents: [{ hostname: "a" }], placed: ["a", "a"] };
-  assert.match(await reason(Places, agents), /constraint 3 of 0/);
-  assert.match(await reason(Places, { ...agents, place: 1 }), /is not a candidate/);
-  assert.match(await reason(Places, { ...agents, kill: 2 }), /twice/);
-
+test("probes that do not as expected fail", () => {
   class Looks extends Probe {
     static about = about;
 
-    *attempt({ path, endpoint }) {
-      if (path === "/status") return httpStatus(99);
-      if (path === "/headers") yield http({ endpoint, headers: [["Host", "x"]] });
-      return "no outcome";
-    }
-  }
-  assert.match(await reason(Looks, { path: "/status" }), /99 is not a valid HTTP status/);
-  assert.match(await reason(Looks, {}), /not a JSON object/);
-  const asked = { endpoint: "a:80", path: "/headers", answers: [{ http: { status: 200 } }] };
-  assert.match(await reason(Looks, asked), /header host/);
-});
-
-test("a result that is too large fails the check", async () => {
-  class Large extends Probe {
-    static about = about;
-
-    *attempt() {
-      yield shell("true");
-      return { a: "x".repeat(4096) };
-    }
-  }
-  await check(Large, [{ answers: [{ ran: { "exit-code": 0 } }], expect: { failed: "plugin" } }]);
-});
-
-test("an exception is a failure, and a plugin is made for each case", async () => {
-  class Counts extends Probe {
-    static about = about;
-    calls = 0;
-
     *attempt({ path }) {
-      this.calls += 1;
+      if (path === "/status") return httpStatus(99);
+      if (path === "/large") return { a: "x".repeat(4096) };
+      if (path === "/text") return "no outcome";
       if (path === "/trap") throw new RangeError("x");
-      return exitCode(this.calls);
+      yield shell("true");
+      return exitCode(0);
     }
   }
-  const passes = { expect: { command: 1 } };
-  await check(Counts, [passes, passes]);
-  assert.match(await reason(Counts, { path: "/trap" }), /RangeError: x/);
-  await assert.rejects(check(Counts, [passes, { expect: { command: 2 } }]), /1 of 2 cases failed\ncase 2: found/);
+  for (const [path, exchanges, expected] of [
+    ["/status", [], /HTTP status 99/],
+    ["/large", [], /4104 bytes; expected at most 4096/],
+    ["/text", [], /expected an object/],
+    ["/trap", [], /x/],
+    ["/", [], /requests the step run; expected a result/],
+    ["/", [[run(["true"]), undefined]], /step 1/],
+    ["/status", [[shell("true"), undefined]], /step 1/],
+  ]) {
+    assert.throws(() => attempt(new Looks({}), { path }, exchanges), expected, path);
+  }
 });
 
-test("an attempt may handle an error", async () => {
+test("an attempt may handle an error", () => {
   class Handles extends Probe {
     static about = about;
 
@@ -101,19 +45,21 @@ test("an attempt may handle an error", async () => {
         yield connect(endpoint);
       } catch (error) {
         assert(error instanceof IoError);
+        if (error.kind === "tls") throw error;
         return tcp(error.kind !== "refused");
       }
-      const { exitCode: code } = yield runs(["true"]);
+      const { exitCode: code } = yield run(["true"]);
       return exitCode(code);
     }
   }
-  await check(Handles, [
-    { endpoint: "a:1", answers: [{ error: "refused" }], expect: { tcp: false } },
-    { endpoint: "a:1", answers: [{ connected: 1 }, { ran: { "exit-code": 3 } }], expect: { command: 3 } },
-  ]);
+  const endpoint = { host: "a", port: 1 };
+  const attempts = (...exchanges) => attempt(new Handles({}), { endpoint }, exchanges);
+  assert.deepEqual(attempts([connect(endpoint), new IoError("refused")]), tcp(false));
+  assert.deepEqual(attempts([connect(endpoint), 1], [run(["true"]), { exitCode: 3 }]), exitCode(3));
+  assert.equal(attempts([connect(endpoint), new IoError("tls")]).reason, "invalid");
 });
 
-test("a configuration is passed and refused", async () => {
+test("a configuration is passed and rejected", () => {
   class Takes extends Bootstrap {
     static about = { ...about, schema: { type: "object" } };
 
@@ -122,8 +68,7 @@ test("a configuration is passed and refused", async () => {
       if ("wrong" in config) throw new InvalidConfig("/wrong", "expected nothing");
     }
   }
-  const cases = [{ role: "agent", script: "" }];
-  await assert.rejects(run(Takes, cases, { config: { wrong: 1 } }), /\/wrong: expected nothing/);
+  assert.throws(() => Takes.configured({ wrong: 1 }), /\/wrong: expected nothing/);
   const { about: exported } = component(Takes);
   assert.throws(
     () => exported.configure('{"wrong": 1}'),
@@ -134,36 +79,9 @@ test("a configuration is passed and refused", async () => {
   class TakesNone extends Filter {
     static about = about;
   }
-  await assert.rejects(run(TakesNone, [{}], { config: { a: 1 } }), /expected no configuration/);
+  assert.throws(() => TakesNone.configured({ a: 1 }), /expected no configuration/);
   class Nameless extends Filter {}
   assert.throws(() => componentOfFilter(Nameless), /has no `about.name`/);
-});
-
-test("wrong files are rejected with the expectation", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "kit-"));
-  try {
-    for (const [name, content, expected] of [
-      ["a.toml", "x =", /Invalid TOML|incomplete/],
-      ["b.toml", "", /expected \[\[case\]\] tables/],
-      ["c.toml", "case = 1", /expected \[\[case\]\] tables/],
-      ["d.toml", "[[case]]\n[[self-test]]\n", /found `self-test`/],
-      ["e.toml", "case = []", /0 cases/],
-      ["f.toml", "[[case]]\nx = nan", /finite/],
-      ["g.json", "{}", /expected a list/],
-      ["h.json", "[1]", /an object for each case, found 1/],
-      ["i.json", JSON.stringify(Array(1001).fill({})), /1001 cases; expected 1 to 1000/],
-      ["j.yaml", "", /NAME.toml or NAME.json/],
-    ]) {
-      const path = join(folder, name);
-      await writeFile(path, content);
-      await assert.rejects(readCases(path), (error) => error instanceof CasesError && expected.test(error.message), name);
-    }
-    const manifest = join(folder, "m.toml");
-    await writeFile(manifest, "[config]\na = 1979-05-27\n");
-    assert.deepEqual(await configOf(manifest), { a: "1979-05-27" });
-  } finally {
-    await rm(folder, { recursive: true });
-  }
 });
 
 test("attributes have the text of a constraint", () => {

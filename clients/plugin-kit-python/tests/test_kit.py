@@ -1,4 +1,4 @@
-"""The kit itself: its examples, its conversions, and how its harness reports wrong plugins and files.
+"""The kit itself: its examples, its conversions, and how `attempt` reports wrong probes.
 
 Run `python -m unittest discover -s tests` where `transom_plugin` is installed.
 """
@@ -6,23 +6,33 @@ Run `python -m unittest discover -s tests` where `transom_plugin` is installed.
 import doctest
 import importlib
 import pkgutil
-import tempfile
 import unittest
-from pathlib import Path
 
 import transom_plugin
 from transom_plugin import InvalidConfig, Plugin, export
 from transom_plugin.bootstrap import Bootstrap
 from transom_plugin.events import Filter
-from transom_plugin.matcher import Agent, Matcher
-from transom_plugin.probe import Connect, ExitCode, Http, HttpStatus, IoError, Probe, Run, Shell, Tcp
-from transom_plugin.testing import CasesError, check, config_of, read_cases, run
+from transom_plugin.matcher import Agent
+from transom_plugin.probe import (
+    CommandOutput,
+    Connect,
+    Endpoint,
+    ExitCode,
+    HttpStatus,
+    IoError,
+    Probe,
+    Request,
+    Run,
+    Shell,
+    Tcp,
+)
+from transom_plugin.testing import attempt
 
 
 def load_tests(loader, tests, pattern):
     """Runs the examples in docstrings."""
     packages = pkgutil.walk_packages(transom_plugin.__path__, "transom_plugin.")
-    names = ["transom_plugin", *(it.name for it in packages if not it.name.endswith("__main__"))]
+    names = ["transom_plugin", *(it.name for it in packages)]
     examples = 0
     for name in names:
         found = doctest.DocTestSuite(importlib.import_module(name))
@@ -36,72 +46,29 @@ class Nothing:
     name, version, summary = "a", "0.1.0", "b"
 
 
-class Harness(unittest.TestCase):
-    def reason(self, plugin, case, verdict="failed"):
-        [report] = run(plugin, [case])
-        self.assertEqual(report.verdict, verdict, report)
-        return report.reason
-
-    def test_results_that_the_interface_forbids_are_faults(self):
-        class Decides(Nothing, Filter):
-            def open(self, query):
-                return lambda event: ["no object"]
-
-        self.assertIn("not a JSON object", self.reason(Decides, {"events": [{"kind": "a"}]}))
-
-        class Places(Nothing, Matcher):
-            def refusal(self, task, agent):
-                return 3
-
-            def place(self, agents, task, candidates, count):
-                return [9]
-
-            def select_kills(self, agents, task, count):
-                return [0, 0]
-
-        agents = {"agents": [{"hostname": "a"}], "placed": ["a", "a"]}
-        self.assertIn("constraint 3 of 0", self.reason(Places, agents))
-        self.assertIn("is not a candidate", self.reason(Places, {**agents, "place": 1}))
-        self.assertIn("twice", self.reason(Places, {**agents, "kill": 2}))
-
+class Kit(unittest.TestCase):
+    def test_probes_that_do_not_as_expected_fail(self):
         class Looks(Nothing, Probe):
             def attempt(self, request):
                 if request.path == "/status":
                     return HttpStatus(99)
-                if request.path == "/headers":
-                    yield Http(request.endpoint, headers=[("Host", "x")])
-                return "no outcome"
-
-        self.assertIn("99 is not a valid HTTP status", self.reason(Looks, {"path": "/status"}))
-        self.assertIn("expected a step or an outcome", self.reason(Looks, {}))
-        asked = {"endpoint": "a:80", "path": "/headers", "answers": [{"http": {"status": 200}}]}
-        self.assertIn("header host", self.reason(Looks, asked))
-
-    def test_result_that_is_too_large_fails_the_check(self):
-        class Large(Nothing, Probe):
-            def attempt(self, request):
+                if request.path == "/large":
+                    return {"a": "x" * 4096}
+                if request.path == "/text":
+                    return "no outcome"
                 yield Shell("true")
-                return {"a": "x" * 4096}
+                return ExitCode(0)
 
-        check(Large, [{"answers": [{"ran": {"exit-code": 0}}], "expect": {"failed": "plugin"}}])
-
-    def test_exception_is_a_failure_and_a_plugin_is_made_for_each_case(self):
-        class Counts(Nothing, Probe):
-            def __init__(self, config):
-                self.calls = 0
-
-            def attempt(self, request):
-                self.calls += 1
-                if request.path == "/trap":
-                    raise KeyError("x")
-                return ExitCode(self.calls)
-                yield
-
-        case = {"expect": {"command": 1}}
-        check(Counts, [case, case])
-        self.assertIn("KeyError", self.reason(Counts, {"path": "/trap"}))
-        with self.assertRaisesRegex(AssertionError, "1 of 2 cases failed\ncase 2: found"):
-            check(Counts, [case, {"expect": {"command": 2}}])
+        for path, exchanges, expected in [
+            ("/status", [], "HTTP status 99"),
+            ("/large", [], "4105 bytes, expected at most 4096"),
+            ("/text", [], "expected a step or a result"),
+            ("/", [], "found Shell.line='true'., expected a result"),
+            ("/", [(Run(["true"]), None)], "step 1: found Shell.*, expected Run"),
+            ("/status", [(Shell("true"), None)], "step 1: found HttpStatus"),
+        ]:
+            with self.subTest(path), self.assertRaisesRegex(AssertionError, expected):
+                attempt(Looks({}), Request(path=path), exchanges)
 
     def test_attempt_may_handle_an_error(self):
         class Handles(Nothing, Probe):
@@ -109,20 +76,23 @@ class Harness(unittest.TestCase):
                 try:
                     yield Connect(request.endpoint)
                 except IoError as error:
+                    if error.kind == "tls":
+                        raise
                     return Tcp(error.kind != "refused")
                 output = yield Run(["true"])
                 return ExitCode(output.exit_code)
 
-        answered = [{"connected": 1}, {"ran": {"exit-code": 3}}]
-        check(
-            Handles,
-            [
-                {"endpoint": "a:1", "answers": [{"error": "refused"}], "expect": {"tcp": False}},
-                {"endpoint": "a:1", "answers": answered, "expect": {"command": 3}},
-            ],
-        )
+        there = Endpoint("a", 1)
+        for exchanges, expected in [
+            ([(Connect(there), IoError("refused"))], Tcp(False)),
+            ([(Connect(there), 1), (Run(["true"]), CommandOutput(3))], ExitCode(3)),
+        ]:
+            self.assertEqual(attempt(Handles({}), Request(endpoint=there), exchanges), expected)
+        self.assertEqual(attempt(Handles({}), Request()).reason, "invalid")
+        unverified = attempt(Handles({}), Request(endpoint=there), [(Connect(there), IoError("tls"))])
+        self.assertEqual(unverified.reason, "invalid")
 
-    def test_configuration_is_passed_and_refused(self):
+    def test_configuration_is_passed_and_rejected(self):
         class Takes(Nothing, Bootstrap):
             schema = {"type": "object"}  # noqa: RUF012
 
@@ -131,35 +101,13 @@ class Harness(unittest.TestCase):
                     raise InvalidConfig("/wrong", "expected nothing")
 
         with self.assertRaisesRegex(InvalidConfig, "/wrong: expected nothing"):
-            run(Takes, [{"role": "agent", "script": ""}], config={"wrong": 1})
+            Takes.configured({"wrong": 1})
 
         class TakesNone(Nothing, Filter):
             pass
 
         with self.assertRaisesRegex(InvalidConfig, "expected no configuration"):
-            run(TakesNone, [{}], config={"a": 1})
-
-    def test_wrong_files_are_rejected_with_the_expectation(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text, expected in [
-                ("a.toml", "x =", "Invalid value"),
-                ("b.toml", "", r"expected \[\[case\]\] tables"),
-                ("c.toml", "case = 1", r"expected \[\[case\]\] tables"),
-                ("d.toml", "[[case]]\n[[self-test]]\n", "found `self-test`"),
-                ("e.toml", "case = []", "0 cases"),
-                ("f.toml", "[[case]]\nx = nan", "finite"),
-                ("g.json", "{}", "expected a list"),
-                ("h.json", "[1]", "an object for each case, found 1"),
-                ("i.json", "[" + ",".join(["{}"] * 1001) + "]", "1001 cases; expected 1 to 1000"),
-                ("j.yaml", "", "NAME.toml or NAME.json"),
-            ]:
-                path = Path(folder, name)
-                path.write_text(text)
-                with self.subTest(name), self.assertRaisesRegex(CasesError, expected):
-                    read_cases(path)
-            manifest = Path(folder, "m.toml")
-            manifest.write_text("[config]\na = 1979-05-27\n")
-            self.assertEqual(config_of(manifest), {"a": "1979-05-27"})
+            TakesNone.configured({"a": 1})
 
     def test_classes_that_are_no_plugins_are_rejected(self):
         with self.assertRaisesRegex(TypeError, "has no world"):

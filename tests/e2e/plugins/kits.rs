@@ -8,9 +8,9 @@ use std::process::Command;
 
 use serde_json::Value;
 use transom_tests::authors::{
-    is_missing_a_language, node_modules, python, run_transom, set_build_environment, transom,
+    is_missing_a_language, node_modules, python, run_transom, set_build_environment,
 };
-use transom_tests::process::components;
+use transom_tests::process::{binary, components};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -46,82 +46,42 @@ fn python3() -> Command {
     command
 }
 
-/// The harness of the Python kit with an example.
-fn python_harness(name: &str, cases: &Path) -> Command {
-    let mut command = python3();
-    command
-        .args(["-m", "transom_plugin.testing", "src/app.py"])
-        .arg(cases)
-        .arg("--manifest")
-        .arg(format!("{name}.toml"))
-        .arg("--json")
-        .current_dir(example(name));
-    command
+/// Runs the unit tests of a project in Python in its folder; returns the report.
+fn python_tests(python: &mut Command, project: &Path) -> String {
+    python
+        .args(["-m", "unittest", "discover", "-v", "-s", "tests"])
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(project);
+    let output = python.output().expect("it runs");
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {report}", project.display());
+    report
 }
 
-/// The harness of the JavaScript kit with an example in which the kit is installed.
-fn javascript_harness(name: &str, cases: &Path) -> Command {
-    let mut command = Command::new("node");
-    command
-        .arg(node_modules().join(".bin/transom-plugin"))
-        .args(["test", "plugin.js"])
-        .arg(cases)
-        .arg("--manifest")
-        .arg(format!("{name}.toml"))
-        .arg("--json")
-        .current_dir(example(name));
-    command
+/// Runs the unit tests of a project in JavaScript in its folder; returns the report.
+fn javascript_tests(project: &Path) -> String {
+    let mut node = Command::new("node");
+    output(node.args(["--test", "plugin.test.js"]).current_dir(project))
 }
 
-fn harness(name: &str, cases: &Path) -> Command {
-    if name.ends_with("-python") {
-        python_harness(name, cases)
-    } else {
-        javascript_harness(name, cases)
-    }
-}
-
-/// The part of the reports that every harness must agree on: the name, the verdict and both answers
-/// of each case.
-fn verdicts(reports: &[u8]) -> Vec<[Value; 4]> {
-    let reports: Vec<Value> = serde_json::from_slice(reports)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(reports)));
-    let verdict = |it: &Value| ["name", "verdict", "found", "expected"].map(|key| it[key].clone());
-    reports.iter().map(verdict).collect()
-}
-
-/// The results of `transom plugin test` for an example's component.
-fn verdicts_of_component(component: &str, cases: &Path) -> Vec<[Value; 4]> {
-    let component = components().join(format!("examples/{component}.wasm"));
-    let arguments = [
-        "plugin",
-        "test",
-        &*component.to_string_lossy(),
-        &*cases.to_string_lossy(),
-        "--output",
-        "json",
-    ];
-    verdicts(&transom(&root(), &arguments).stdout)
-}
-
+/// The examples whose components are not built here.
 #[test]
-fn examples_with_a_kit_pass_their_cases_natively() {
+fn examples_pass_their_unit_tests() {
     if is_missing_a_language() {
         return;
     }
-    for base in ["smallest", "redis-ping", "dedicated", "proxy"] {
-        for language in ["python", "javascript"] {
-            let name = format!("{base}-{language}");
-            let reports = output(&mut harness(&name, Path::new("cases.toml")));
-            let reports = verdicts(reports.as_bytes());
-            assert!(reports.len() >= 3, "{name}: {reports:?}");
-            assert!(reports.iter().all(|it| it[1] == "passed"), "{name}: {reports:?}");
-        }
+    for name in ["dedicated-python", "smallest-python"] {
+        let report = python_tests(python3().env("PYTHONPATH", "src"), &example(name));
+        assert!(report.contains("... ok"), "{name}: {report}");
+    }
+    for name in ["dedicated-javascript", "redis-ping-javascript"] {
+        let report = javascript_tests(&example(name));
+        assert!(report.contains("ok 2 - "), "{name}: {report}");
     }
 }
 
 #[test]
-fn components_made_with_a_kit_pass_the_same_cases() {
+fn components_made_with_a_kit_pass_their_cases() {
     let mut names = vec!["dedicated", "smallest"];
     if !is_missing_a_language() {
         names.extend([
@@ -132,16 +92,24 @@ fn components_made_with_a_kit_pass_the_same_cases() {
         ]);
     }
     for name in names {
-        let reports = verdicts_of_component(name, &example(name).join("cases.toml"));
+        let component = components().join(format!("examples/{name}.wasm"));
+        let cases = example(name).join("cases.toml");
+        let mut test = Command::new(binary());
+        test.args(["plugin", "test", "--output", "json"])
+            .args([&component, &cases]);
+        let reports: Vec<Value> = serde_json::from_str(&output(&mut test)).expect("JSON");
         assert!(reports.len() >= 3, "{name}: {reports:?}");
-        assert!(reports.iter().all(|it| it[1] == "passed"), "{name}: {reports:?}");
+        assert!(
+            reports.iter().all(|it| it["verdict"] == "passed"),
+            "{name}: {reports:?}"
+        );
     }
 }
 
 /// The projects use the copies of the kits that `transom plugin new` writes. Nothing else is
-/// installed except the TOML parser.
+/// installed.
 #[test]
-fn new_projects_of_every_world_pass_their_cases_natively() {
+fn new_projects_of_every_world_pass_their_unit_tests() {
     if is_missing_a_language() {
         return;
     }
@@ -159,60 +127,19 @@ fn new_projects_of_every_world_pass_their_cases_natively() {
                 &["plugin", "new", &name, "--world", world, "--language", language],
             );
             let project = dir.path().join(&name);
-            let manifest = format!("{name}.toml");
-            let stdout = if language == "python" {
-                let mut command = Command::new("python3");
-                command
-                    .args(["-m", "transom_plugin.testing", "src/app.py", "cases.toml"])
-                    .env("PYTHONPATH", "vendor/transom-plugin/src");
-                output(command.args(["--manifest", &manifest]).current_dir(&project))
+            let report = if language == "python" {
+                let mut python = Command::new("python3");
+                python_tests(
+                    python.env("PYTHONPATH", "src:vendor/transom-plugin/src"),
+                    &project,
+                )
             } else {
                 let modules = project.join("node_modules");
                 fs::create_dir(&modules).expect("made");
                 symlink("../vendor/transom-plugin", modules.join("transom-plugin")).expect("linked");
-                symlink(node_modules().join("smol-toml"), modules.join("smol-toml")).expect("linked");
-                let mut command = Command::new("node");
-                command.args([
-                    "node_modules/transom-plugin/src/cli.js",
-                    "test",
-                    "plugin.js",
-                    "cases.toml",
-                ]);
-                output(command.args(["--manifest", &manifest]).current_dir(&project))
+                javascript_tests(&project)
             };
-            assert!(stdout.matches("passed ").count() >= 2, "{name}: {stdout}");
-        }
-    }
-}
-
-/// Each file has passing, failing and malformed cases.
-#[test]
-fn harnesses_judge_every_case_as_the_command_does() {
-    if is_missing_a_language() {
-        return;
-    }
-    for (world, base, component) in [
-        ("check-probe", "redis-ping", "redis-ping"),
-        ("event-filter", "smallest", "smallest"),
-        ("attribute-matcher", "dedicated", "dedicated"),
-        ("bootstrap-handler", "proxy", "proxy-python"),
-    ] {
-        let cases = root().join(format!("tests/fixtures/kits/{world}.toml"));
-        let expected = verdicts_of_component(component, &cases);
-        for verdict in ["passed", "differs", "failed"] {
-            let some = expected.iter().filter(|it| it[1] == verdict).count();
-            assert!(some >= 3, "{world}: {some} {verdict}");
-        }
-        for language in ["python", "javascript"] {
-            let output = harness(&format!("{base}-{language}"), &cases)
-                .output()
-                .expect("it runs");
-            assert_eq!(output.status.code(), Some(1), "{world} {language}");
-            let found = verdicts(&output.stdout);
-            assert_eq!(found.len(), expected.len(), "{world} {language}");
-            for (found, expected) in found.iter().zip(&expected) {
-                assert_eq!(found, expected, "{world} {language}");
-            }
+            assert!(report.contains("ok"), "{name}: {report}");
         }
     }
 }
@@ -271,21 +198,16 @@ fn javascript_kit_passes_its_own_tests_and_its_page_runs() {
     fs::copy(kit.join("tests/kit.test.js"), dir.path().join("kit.test.js")).expect("copied");
     let page = fs::read_to_string(kit.join("README.md")).expect("a page");
     let scripts = scripts(&page);
-    assert_eq!(scripts.len(), 3);
+    assert_eq!(scripts.len(), 4);
     for (name, code) in scripts {
         fs::write(dir.path().join(name), code).expect("written");
     }
-    // The page shows these cases without a test that runs them.
-    let ping = r#"[{"endpoint": "a:1", "answers": [{"connected": 1}, {"sent": true}, {"received": "+PONG"}], "expect": {"custom": {"pong": true}}}]"#;
-    fs::write(dir.path().join("ping.json"), ping).expect("written");
-    let program = node_modules().join(".bin/transom-plugin");
-    let mut harness = Command::new("node");
-    harness.arg(program).args(["test", "ping.js", "ping.json"]);
-    output(harness.current_dir(dir.path()));
     let mut node = Command::new("node");
-    node.args(["--test", "kit.test.js", "plugin.test.js"]);
+    node.args(["--test", "kit.test.js", "plugin.test.js", "ping.test.js"]);
     let stdout = output(node.current_dir(dir.path()));
-    assert!(stdout.contains("load tests are dropped"), "{stdout}");
+    for test in ["load tests are dropped", "a Redis that answers is healthy"] {
+        assert!(stdout.contains(test), "{stdout}");
+    }
 }
 
 /// `cargo package` works, and a plugin can be built with the files of the package alone.

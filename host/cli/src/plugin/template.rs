@@ -132,6 +132,7 @@ pub(super) fn project(name: &str, world: World, language: Language) -> Vec<(Stri
         Language::Python => {
             take("requirements.txt", "python/requirements.txt");
             take("src/app.py", &format!("python/{kind}/app.py"));
+            take("tests/test_app.py", &format!("python/{kind}/test_app.py"));
             files.extend(files_below("kit-python", "vendor/transom-plugin"));
         }
         Language::Javascript => {
@@ -139,6 +140,7 @@ pub(super) fn project(name: &str, world: World, language: Language) -> Vec<(Stri
                 take(file, &format!("javascript/{file}"));
             }
             take("plugin.js", &format!("javascript/{kind}.js"));
+            take("plugin.test.js", &format!("javascript/{kind}.test.js"));
             files.extend(files_below("kit-javascript", "vendor/transom-plugin"));
         }
     }
@@ -203,6 +205,7 @@ mod tests {
                     Language::Python => &[
                         "requirements.txt",
                         "src/app.py",
+                        "tests/test_app.py",
                         "vendor/transom-plugin/pyproject.toml",
                         "vendor/transom-plugin/src/transom_plugin/py.typed",
                         "vendor/transom-plugin/src/transom_plugin/wit/plugin/0.1.0/plugin.wit",
@@ -211,6 +214,7 @@ mod tests {
                         "package.json",
                         "build.mjs",
                         "plugin.js",
+                        "plugin.test.js",
                         "vendor/transom-plugin/package.json",
                         "vendor/transom-plugin/src/build.js",
                         "vendor/transom-plugin/wit/plugin/0.1.0/plugin.wit",
