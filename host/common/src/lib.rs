@@ -2,6 +2,7 @@
 //!
 //! * [`Backoff`]: exponential backoff with jitter
 //! * [`Described`]: a metric family that is exported before its first series
+//! * [`metrics`](metrics!): a struct of metrics, each declared in one place
 //! * [`error_chain`]: an error and its sources as one line of a log
 //! * [`HostPort`]: a host name or address with a port
 //! * [`Secret`]: a text that is never shown
@@ -12,15 +13,15 @@
 //! in that crate.
 
 mod backoff;
-mod described;
 mod error_chain;
 mod host_port;
+mod metrics;
 mod secret;
 pub mod text;
 pub mod trace;
 
 pub use backoff::Backoff;
-pub use described::Described;
 pub use error_chain::error_chain;
 pub use host_port::HostPort;
+pub use metrics::{Described, Registered};
 pub use secret::Secret;

@@ -11,7 +11,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use transom_common::Described;
 
 use crate::shared::Shared;
 use crate::source::Source;
@@ -73,104 +72,50 @@ struct RouteLabel {
     route: &'static str,
 }
 
-/// Metrics of one running discovery.
-#[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    pub(crate) queries: Family<QueryLabels, Counter>,
-    limited: Family<LimitedLabels, Counter>,
-    refused: Family<RefusedLabels, Counter>,
-    requests: Family<RequestLabels, Counter>,
-    request_seconds: Family<RouteLabel, Histogram, fn() -> Histogram>,
-    /// The time in which a query is answered without a resolver.
-    pub(crate) answer_seconds: Histogram,
-    pub(crate) watchers: Gauge,
-    pub(crate) reconnects: Counter,
-    pub(crate) zone_updates: Counter,
-    pub(crate) resync_differences: Counter,
-    source: Family<SourceLabels, Gauge>,
+/// Buckets from a millisecond to about half a minute.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            queries: Family::default(),
-            limited: Family::default(),
-            refused: Family::default(),
-            requests: Family::default(),
-            // Buckets up to about half a minute.
-            request_seconds: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.001, 2.0, 16))
-            }),
-            // Buckets from a microsecond to about 16 ms.
-            answer_seconds: Histogram::new(exponential_buckets(0.000_001, 2.0, 15)),
-            watchers: Gauge::default(),
-            reconnects: Counter::default(),
-            zone_updates: Counter::default(),
-            resync_differences: Counter::default(),
-            source: Family::default(),
-        }
+transom_common::metrics! {
+    /// Metrics of one running discovery.
+    pub(crate) struct Metrics {
+        pub(crate) queries: Family<QueryLabels, Counter>
+            => "transom_discovery_queries", "DNS queries answered";
+        limited: Family<LimitedLabels, Counter>
+            => "transom_discovery_rate_limited",
+            "Answers that rate limiting dropped (drop) or truncated (slip) over UDP, or replaced by 429 over HTTPS (reject)";
+        refused: Family<RefusedLabels, Counter>
+            => "transom_discovery_refused",
+            "DNS queries refused, by reason: recursion or transfer not allowed for the client, or outside the zone without forwarding";
+        requests: Family<RequestLabels, Counter>
+            => "transom_discovery_http_requests", "HTTP requests answered";
+        request_seconds: Family<RouteLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(durations)
+            => "transom_discovery_http_seconds",
+            "Time from an HTTP request to the head of its response, by route";
+        // Buckets from a microsecond to about 16 ms.
+        pub(crate) answer_seconds: Histogram = Histogram::new(exponential_buckets(0.000_001, 2.0, 15))
+            => "transom_discovery_answer_seconds",
+            "Time in which a DNS query was answered without a resolver, of one query in 16";
+        pub(crate) watchers: Gauge
+            => "transom_discovery_watchers", "Clients that watch the answer to a lookup over HTTP";
+        pub(crate) reconnects: Counter
+            => "transom_discovery_reconnects", "Reconnects of the event stream from the cluster";
+        pub(crate) zone_updates: Counter
+            => "transom_discovery_zone_updates", "Versions of the zone published";
+        pub(crate) resync_differences: Counter
+            => "transom_discovery_resync_differences",
+            "Entries that a full comparison with the cluster had to correct";
+        source: Family<SourceLabels, Gauge>
+            => "transom_discovery_source",
+            "1 for the present source of the records, the master's event stream or polls of its state document; both are 0 \
+             while no master can be reached";
     }
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "transom_discovery_queries",
-            "DNS queries answered",
-            Described(metrics.queries.clone()),
-        );
-        registry.register(
-            "transom_discovery_rate_limited",
-            "Answers that rate limiting dropped (drop) or truncated (slip) over UDP, or replaced by 429 over HTTPS (reject)",
-            Described(metrics.limited.clone()),
-        );
-        registry.register(
-            "transom_discovery_refused",
-            "DNS queries refused, by reason: recursion or transfer not allowed for the client, or outside the zone without forwarding",
-            Described(metrics.refused.clone()),
-        );
-        registry.register(
-            "transom_discovery_http_requests",
-            "HTTP requests answered",
-            Described(metrics.requests.clone()),
-        );
-        registry.register(
-            "transom_discovery_http_seconds",
-            "Time from an HTTP request to the head of its response, by route",
-            Described(metrics.request_seconds.clone()),
-        );
-        registry.register(
-            "transom_discovery_answer_seconds",
-            "Time in which a DNS query was answered without a resolver, of one query in 16",
-            metrics.answer_seconds.clone(),
-        );
-        registry.register(
-            "transom_discovery_watchers",
-            "Clients that watch the answer to a lookup over HTTP",
-            metrics.watchers.clone(),
-        );
-        registry.register(
-            "transom_discovery_reconnects",
-            "Reconnects of the event stream from the cluster",
-            metrics.reconnects.clone(),
-        );
-        registry.register(
-            "transom_discovery_resync_differences",
-            "Entries that a full comparison with the cluster had to correct",
-            metrics.resync_differences.clone(),
-        );
-        registry.register(
-            "transom_discovery_zone_updates",
-            "Versions of the zone published",
-            metrics.zone_updates.clone(),
-        );
-        registry.register(
-            "transom_discovery_source",
-            "1 for the present source of the records, the master's event stream or polls of its state document; both are 0 \
-             while no master can be reached",
-            Described(metrics.source.clone()),
-        );
+        let metrics = Self::registered(registry);
         metrics.set_source(Source::None);
         registry.register_collector(Box::new(ZoneMetrics(Arc::clone(shared))));
         metrics

@@ -6,7 +6,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use transom_common::Described;
 
 use crate::backup::OperationKind;
 use crate::kind::Kind;
@@ -40,126 +39,49 @@ struct OperationKindLabel {
     operation: &'static str,
 }
 
-/// Counters continue from one term as leader to the next. Clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    tasks_started: Family<KindLabel, Counter>,
-    tasks_wanted: Family<KindLabel, Gauge>,
-    tasks_running: Family<KindLabel, Gauge>,
-    tasks_waiting: Family<KindLabel, Gauge>,
-    nodes_ready: Gauge,
-    nodes_cordoned: Gauge,
-    nodes: Gauge,
-    orchestrator_up: Gauge,
-    settled: Gauge,
-    autoscaled: Family<DirectionLabel, Counter>,
-    unschedulable_pods: Gauge,
-    idle_agents: Gauge,
-    operations: Family<OperationLabels, Counter>,
-    operation_running: Family<OperationKindLabel, Gauge>,
-    last_backup_time: Gauge,
-    last_backup_bytes: Gauge,
+transom_common::metrics! {
+    /// Counters continue from one term as leader to the next. Clones share them.
+    pub(crate) struct Metrics {
+        tasks_started: Family<KindLabel, Counter>
+            => "tasks_started", "Tasks started";
+        tasks_wanted: Family<KindLabel, Gauge>
+            => "tasks_wanted", "Tasks wanted";
+        tasks_running: Family<KindLabel, Gauge>
+            => "tasks_running", "Tasks that run";
+        tasks_waiting: Family<KindLabel, Gauge>
+            => "tasks_waiting", "Tasks that wait for an offer";
+        nodes_ready: Gauge
+            => "nodes_ready", "Nodes of the orchestrator that are ready";
+        nodes_cordoned: Gauge
+            => "nodes_cordoned", "Nodes of the orchestrator that are cordoned";
+        nodes: Gauge
+            => "nodes", "Nodes of the orchestrator";
+        orchestrator_up: Gauge
+            => "orchestrator_up", "Whether the orchestrator's API answers";
+        settled: Gauge
+            => "settled", "Whether every wanted task runs and every node is ready";
+        autoscaled: Family<DirectionLabel, Counter>
+            => "autoscale_changes", "Changes of the count of agents by the autoscaler";
+        unschedulable_pods: Gauge
+            => "unschedulable_pods", "Pods that are unschedulable, while the agents are autoscaled";
+        idle_agents: Gauge
+            => "idle_agents",
+            "Idle agents, on which no pod runs that would have to move, while the agents are autoscaled";
+        operations: Family<OperationLabels, Counter>
+            => "operations", "Backups and restores that have ended";
+        operation_running: Family<OperationKindLabel, Gauge>
+            => "operation_running", "Whether a backup or a restore is under way";
+        last_backup_time: Gauge
+            => "last_backup_timestamp_seconds", "When the last successful backup ended; 0: never";
+        last_backup_bytes: Gauge
+            => "last_backup_bytes", "Size of the last successful backup";
+    }
 }
 
 impl Metrics {
     /// `registry` labels the metrics with the framework.
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            tasks_started: Family::default(),
-            tasks_wanted: Family::default(),
-            tasks_running: Family::default(),
-            tasks_waiting: Family::default(),
-            nodes_ready: Gauge::default(),
-            nodes_cordoned: Gauge::default(),
-            nodes: Gauge::default(),
-            orchestrator_up: Gauge::default(),
-            settled: Gauge::default(),
-            autoscaled: Family::default(),
-            unschedulable_pods: Gauge::default(),
-            idle_agents: Gauge::default(),
-            operations: Family::default(),
-            operation_running: Family::default(),
-            last_backup_time: Gauge::default(),
-            last_backup_bytes: Gauge::default(),
-        };
-        let name = |name: &str| format!("transom_kubernetes_{name}");
-        registry.register(
-            name("tasks_started"),
-            "Tasks started",
-            Described(metrics.tasks_started.clone()),
-        );
-        registry.register(
-            name("tasks_wanted"),
-            "Tasks wanted",
-            Described(metrics.tasks_wanted.clone()),
-        );
-        registry.register(
-            name("tasks_running"),
-            "Tasks that run",
-            Described(metrics.tasks_running.clone()),
-        );
-        registry.register(
-            name("tasks_waiting"),
-            "Tasks that wait for an offer",
-            Described(metrics.tasks_waiting.clone()),
-        );
-        registry.register(name("nodes"), "Nodes of the orchestrator", metrics.nodes.clone());
-        registry.register(
-            name("nodes_ready"),
-            "Nodes of the orchestrator that are ready",
-            metrics.nodes_ready.clone(),
-        );
-        registry.register(
-            name("nodes_cordoned"),
-            "Nodes of the orchestrator that are cordoned",
-            metrics.nodes_cordoned.clone(),
-        );
-        registry.register(
-            name("orchestrator_up"),
-            "Whether the orchestrator's API answers",
-            metrics.orchestrator_up.clone(),
-        );
-        registry.register(
-            name("settled"),
-            "Whether every wanted task runs and every node is ready",
-            metrics.settled.clone(),
-        );
-        registry.register(
-            name("autoscale_changes"),
-            "Changes of the count of agents by the autoscaler",
-            Described(metrics.autoscaled.clone()),
-        );
-        registry.register(
-            name("unschedulable_pods"),
-            "Pods that are unschedulable, while the agents are autoscaled",
-            metrics.unschedulable_pods.clone(),
-        );
-        registry.register(
-            name("idle_agents"),
-            "Idle agents, on which no pod runs that would have to move, while the agents are autoscaled",
-            metrics.idle_agents.clone(),
-        );
-        registry.register(
-            name("operations"),
-            "Backups and restores that have ended",
-            Described(metrics.operations.clone()),
-        );
-        registry.register(
-            name("operation_running"),
-            "Whether a backup or a restore is under way",
-            Described(metrics.operation_running.clone()),
-        );
-        registry.register(
-            name("last_backup_timestamp_seconds"),
-            "When the last successful backup ended; 0: never",
-            metrics.last_backup_time.clone(),
-        );
-        registry.register(
-            name("last_backup_bytes"),
-            "Size of the last successful backup",
-            metrics.last_backup_bytes.clone(),
-        );
-        metrics
+        Self::registered(registry.sub_registry_with_prefix("transom_kubernetes"))
     }
 
     /// Counts a backup or a restore that has ended.
@@ -281,7 +203,7 @@ mod tests {
     #[test]
     fn metrics_are_those_of_the_documentation() {
         let registered = registered();
-        let in_source = SOURCE.matches(concat!("name", "(\"")).count();
+        let in_source = SOURCE.matches(concat!("\n            =", "> \"")).count();
         assert_eq!(
             registered.len(),
             in_source,

@@ -8,7 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use transom_common::Described;
 
 use crate::job_state::JobState;
 
@@ -17,62 +16,30 @@ struct StateLabel {
     state: &'static str,
 }
 
-/// Counters; they continue from one term as leader to the next. Clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    pub(crate) jobs_queued: Counter,
-    pub(crate) jobs_pending: Gauge,
-    pub(crate) jobs_running: Gauge,
-    pub(crate) jobs_retained: Gauge,
-    /// Time from queueing to launch.
-    pub(crate) pending_seconds: Histogram,
-    /// Time from launch to the end.
-    run_seconds: Histogram,
-    completed: Family<StateLabel, Counter>,
+transom_common::metrics! {
+    /// Counters; they continue from one term as leader to the next. Clones share them.
+    pub(crate) struct Metrics {
+        pub(crate) jobs_queued: Counter
+            => "jobs_queued", "Jobs queued";
+        pub(crate) jobs_pending: Gauge
+            => "jobs_pending", "Jobs that are not launched";
+        pub(crate) jobs_running: Gauge
+            => "jobs_running", "Jobs launched and not completed";
+        pub(crate) jobs_retained: Gauge
+            => "jobs_retained", "Jobs that can be looked up";
+        pub(crate) pending_seconds: Histogram = Histogram::new(exponential_buckets(0.005, 4.0, 10))
+            => "job_pending_seconds", "Time from queueing a job to its launch";
+        // Buckets up to about 19 hours.
+        run_seconds: Histogram = Histogram::new(exponential_buckets(0.25, 4.0, 10))
+            => "job_run_seconds", "Time from the launch of a job to its end, whatever its outcome";
+        completed: Family<StateLabel, Counter>
+            => "jobs_completed", "Jobs completed, by final state";
+    }
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            jobs_queued: Counter::default(),
-            jobs_pending: Gauge::default(),
-            jobs_running: Gauge::default(),
-            jobs_retained: Gauge::default(),
-            pending_seconds: Histogram::new(exponential_buckets(0.005, 4.0, 10)),
-            // Buckets up to about 19 hours.
-            run_seconds: Histogram::new(exponential_buckets(0.25, 4.0, 10)),
-            completed: Family::default(),
-        };
-        let Self {
-            jobs_queued,
-            jobs_pending,
-            jobs_running,
-            jobs_retained,
-            pending_seconds,
-            run_seconds,
-            completed,
-        } = metrics.clone();
-        let registry = registry.sub_registry_with_prefix("transom_workflow");
-        registry.register("jobs_queued", "Jobs queued", jobs_queued);
-        registry.register("jobs_pending", "Jobs that are not launched", jobs_pending);
-        registry.register("jobs_running", "Jobs launched and not completed", jobs_running);
-        registry.register("jobs_retained", "Jobs that can be looked up", jobs_retained);
-        registry.register(
-            "job_pending_seconds",
-            "Time from queueing a job to its launch",
-            pending_seconds,
-        );
-        registry.register(
-            "job_run_seconds",
-            "Time from the launch of a job to its end, whatever its outcome",
-            run_seconds,
-        );
-        registry.register(
-            "jobs_completed",
-            "Jobs completed, by final state",
-            Described(completed),
-        );
-        metrics
+        Self::registered(registry.sub_registry_with_prefix("transom_workflow"))
     }
 
     /// Counts a job that has ended. `ran`: the time since its launch, if it was launched.

@@ -5,7 +5,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use transom_common::Described;
 
 /// Why an event is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,58 +35,32 @@ struct KindLabel {
     kind: &'static str,
 }
 
-/// Counters, kept across terms. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics {
-    published: Family<KindLabel, Counter>,
-    pub(super) delivered: Counter,
-    pub(super) closed: Counter,
-    pub(super) lost: Family<LostLabel, Counter>,
-    pub(super) streams: Gauge,
-    pub(super) gaps: Counter,
-    pub(super) unannounced: Counter,
+transom_common::metrics! {
+    /// Counters, kept across terms. Cheap to clone.
+    pub(crate) struct Metrics {
+        published: Family<KindLabel, Counter>
+            => "transom_apps_events", "Events published, by kind";
+        pub(super) delivered: Counter
+            => "transom_apps_events_delivered", "Events queued for subscribers, counted once for each";
+        pub(super) closed: Counter
+            => "transom_apps_event_streams_closed", "Event streams closed by the daemon";
+        pub(super) lost: Family<LostLabel, Counter>
+            => "transom_apps_events_dropped",
+            "Events not sent, by reason: too-large, undecided (the events component failed; counted once per \
+             distinct query)";
+        pub(super) streams: Gauge
+            => "transom_apps_event_streams", "Open event streams";
+        pub(super) gaps: Counter
+            => "transom_apps_event_gaps", "Streams that could not resume without missing events";
+        pub(super) unannounced: Counter
+            => "transom_apps_event_streams_unannounced",
+            "Attach and detach events not sent, because many streams attached or detached at once";
+    }
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "transom_apps_events",
-            "Events published, by kind",
-            Described(metrics.published.clone()),
-        );
-        registry.register(
-            "transom_apps_events_delivered",
-            "Events queued for subscribers, counted once for each",
-            metrics.delivered.clone(),
-        );
-        registry.register(
-            "transom_apps_event_streams_closed",
-            "Event streams closed by the daemon",
-            metrics.closed.clone(),
-        );
-        registry.register(
-            "transom_apps_events_dropped",
-            "Events not sent, by reason: too-large, undecided (the events component failed; counted once per \
-             distinct query)",
-            Described(metrics.lost.clone()),
-        );
-        registry.register(
-            "transom_apps_event_streams",
-            "Open event streams",
-            metrics.streams.clone(),
-        );
-        registry.register(
-            "transom_apps_event_gaps",
-            "Streams that could not resume without missing events",
-            metrics.gaps.clone(),
-        );
-        registry.register(
-            "transom_apps_event_streams_unannounced",
-            "Attach and detach events not sent, because many streams attached or detached at once",
-            metrics.unannounced.clone(),
-        );
-        metrics
+        Self::registered(registry)
     }
 
     pub(super) fn record_published(&self, kind: &'static str) {

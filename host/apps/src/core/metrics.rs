@@ -7,7 +7,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use transom_common::Described;
 
 use crate::deploy::Deployment;
 use crate::time::Moment;
@@ -52,32 +51,36 @@ struct AgentResultLabel {
     outcome: &'static str,
 }
 
-/// Kept across terms. Clones share everything.
-#[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    deployments: Family<OutcomeLabel, Counter>,
-    deployment_seconds: Histogram,
-    launch_seconds: Histogram,
-    agent_results: Family<AgentResultLabel, Counter>,
-    commit_seconds: Histogram,
-    turn_seconds: Histogram,
+transom_common::metrics! {
+    /// Kept across terms. Clones share everything.
+    pub(crate) struct Metrics {
+        deployments: Family<OutcomeLabel, Counter>
+            => "transom_apps_deployments",
+            "Deployments that ended, by outcome; failed: by their deadline or canary";
+        // Up to about two hours.
+        deployment_seconds: Histogram = durations(0.125, 17)
+            => "transom_apps_deployment_seconds",
+            "Time from the start of a deployment to its end, whatever its outcome";
+        // Up to about 27 minutes.
+        launch_seconds: Histogram = durations(0.05, 16)
+            => "transom_apps_launch_seconds",
+            "Time from the moment at which a task of an instance became wanted, to TASK_RUNNING";
+        agent_results: Family<AgentResultLabel, Counter>
+            => "transom_apps_agent_checks",
+            "Changed results of checks and health checks that agents make, by purpose and outcome";
+        // Up to more than the timeout of the store.
+        commit_seconds: Histogram = durations(0.0005, 16)
+            => "transom_apps_store_commit_seconds",
+            "Time that a commit of definitions and deployments to the store took, also if it failed";
+        turn_seconds: Histogram = durations(0.0005, 16)
+            => "transom_apps_turn_seconds",
+            "Time that one turn of the actor that owns the apps took, commits included";
+    }
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        // Each bucket is twice as large as the one before.
-        let from = |first: f64, count: u16| Histogram::new(exponential_buckets(first, 2.0, count));
-        let metrics = Self {
-            deployments: Family::default(),
-            // Up to about two hours.
-            deployment_seconds: from(0.125, 17),
-            // Up to about 27 minutes.
-            launch_seconds: from(0.05, 16),
-            agent_results: Family::default(),
-            // Up to more than the timeout of the store.
-            commit_seconds: from(0.0005, 16),
-            turn_seconds: from(0.0005, 16),
-        };
+        let metrics = Self::registered(registry);
         // The counters exist from the start, so that the first event of each is an increase.
         for outcome in [
             DeploymentEnd::Succeeded,
@@ -86,40 +89,6 @@ impl Metrics {
         ] {
             drop(metrics.deployments.get_or_create(&label(outcome)));
         }
-        registry.register(
-            "transom_apps_deployments",
-            "Deployments that ended, by outcome; failed: by their deadline or canary",
-            Described(metrics.deployments.clone()),
-        );
-        for (name, help, histogram) in [
-            (
-                "transom_apps_deployment_seconds",
-                "Time from the start of a deployment to its end, whatever its outcome",
-                &metrics.deployment_seconds,
-            ),
-            (
-                "transom_apps_launch_seconds",
-                "Time from the moment at which a task of an instance became wanted, to TASK_RUNNING",
-                &metrics.launch_seconds,
-            ),
-            (
-                "transom_apps_store_commit_seconds",
-                "Time that a commit of definitions and deployments to the store took, also if it failed",
-                &metrics.commit_seconds,
-            ),
-            (
-                "transom_apps_turn_seconds",
-                "Time that one turn of the actor that owns the apps took, commits included",
-                &metrics.turn_seconds,
-            ),
-        ] {
-            registry.register(name, help, histogram.clone());
-        }
-        registry.register(
-            "transom_apps_agent_checks",
-            "Changed results of checks and health checks that agents make, by purpose and outcome",
-            Described(metrics.agent_results.clone()),
-        );
         metrics
     }
 
@@ -148,6 +117,11 @@ impl Metrics {
     pub(super) fn record_turn(&self, duration: Duration) {
         self.turn_seconds.observe(duration.as_secs_f64());
     }
+}
+
+/// Buckets of which each is twice as large as the one before.
+fn durations(first: f64, count: u16) -> Histogram {
+    Histogram::new(exponential_buckets(first, 2.0, count))
 }
 
 fn label(ending: DeploymentEnd<'_>) -> OutcomeLabel {

@@ -8,7 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use transom_common::Described;
 
 /// Labels of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,14 +29,22 @@ struct Kind {
     kind: &'static str,
 }
 
-/// Counters of attempts.
-#[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    attempts: Family<Attempt, Counter>,
-    delay: Family<Purpose, Histogram, fn() -> Histogram>,
-    duration: Family<Kind, Histogram, fn() -> Histogram>,
-    under_way: Gauge,
-    scheduled: Gauge,
+transom_common::metrics! {
+    /// Counters of attempts.
+    pub(crate) struct Metrics {
+        attempts: Family<Attempt, Counter>
+            => "transom_apps_checks",
+            "Probes of instances, by purpose, kind and outcome: passed, failed, or why there was no result";
+        delay: Family<Purpose, Histogram, fn() -> Histogram> = Family::new_with_constructor(durations)
+            => "transom_apps_probe_lateness",
+            "Delay from the time at which a probe is due to its start", Unit::Seconds;
+        duration: Family<Kind, Histogram, fn() -> Histogram> = Family::new_with_constructor(durations)
+            => "transom_apps_probe", "Time that a probe took, by kind", Unit::Seconds;
+        under_way: Gauge
+            => "transom_apps_probes_running", "Probes in progress";
+        scheduled: Gauge
+            => "transom_apps_probes_scheduled", "Probes of running instances";
+    }
 }
 
 /// From a millisecond to about half a minute.
@@ -47,41 +54,7 @@ fn durations() -> Histogram {
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            attempts: Family::default(),
-            delay: Family::new_with_constructor(durations),
-            duration: Family::new_with_constructor(durations),
-            under_way: Gauge::default(),
-            scheduled: Gauge::default(),
-        };
-        registry.register(
-            "transom_apps_checks",
-            "Probes of instances, by purpose, kind and outcome: passed, failed, or why there was no result",
-            Described(metrics.attempts.clone()),
-        );
-        registry.register_with_unit(
-            "transom_apps_probe_lateness",
-            "Delay from the time at which a probe is due to its start",
-            Unit::Seconds,
-            Described(metrics.delay.clone()),
-        );
-        registry.register_with_unit(
-            "transom_apps_probe",
-            "Time that a probe took, by kind",
-            Unit::Seconds,
-            Described(metrics.duration.clone()),
-        );
-        registry.register(
-            "transom_apps_probes_running",
-            "Probes in progress",
-            metrics.under_way.clone(),
-        );
-        registry.register(
-            "transom_apps_probes_scheduled",
-            "Probes of running instances",
-            metrics.scheduled.clone(),
-        );
-        metrics
+        Self::registered(registry)
     }
 
     pub(super) fn record_start(&self, purpose: &'static str, delay: Duration) {

@@ -137,7 +137,6 @@ impl Actor {
         }
         self.metrics
             .round_seconds
-            .0
             .observe(started_at.elapsed().as_secs_f64());
     }
 

@@ -9,7 +9,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use transom_common::Described;
 
 use crate::dns::Transport;
 
@@ -40,29 +39,26 @@ struct UpstreamOutcomeLabels {
     outcome: &'static str,
 }
 
-/// Metrics of one forwarder. Resolvers come from the configuration, so there are few label values.
-#[derive(Clone, Debug)]
-pub struct Metrics {
-    questions: Family<ForwardLabels, Counter>,
-    in_flight: Gauge,
-    outcomes: Family<UpstreamOutcomeLabels, Counter>,
-    latency: Family<UpstreamLabels, Histogram, fn() -> Histogram>,
-    healthy: Family<UpstreamLabels, Gauge>,
-    other_cases: Family<ResolverLabel, Counter>,
-    random_case: Family<ResolverLabel, Gauge>,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            questions: Family::default(),
-            in_flight: Gauge::default(),
-            outcomes: Family::default(),
-            latency: Family::new_with_constructor(histogram),
-            healthy: Family::default(),
-            other_cases: Family::default(),
-            random_case: Family::default(),
-        }
+transom_common::metrics! {
+    /// Metrics of one forwarder. Resolvers come from the configuration, so there are few label values.
+    pub struct Metrics {
+        questions: Family<ForwardLabels, Counter>
+            => "transom_discovery_forward_requests",
+            "DNS queries for external names, by result: cache hit, miss, coalesced with an equal query in flight, or overloaded";
+        in_flight: Gauge
+            => "transom_discovery_forward_inflight", "DNS queries that wait for a resolver";
+        outcomes: Family<UpstreamOutcomeLabels, Counter>
+            => "transom_discovery_upstream_queries", "Queries sent to resolvers, by outcome";
+        latency: Family<UpstreamLabels, Histogram, fn() -> Histogram> = Family::new_with_constructor(histogram)
+            => "transom_discovery_upstream_latency", "Time until resolvers answered", Unit::Seconds;
+        healthy: Family<UpstreamLabels, Gauge>
+            => "transom_discovery_upstream_healthy", "Whether the last query to a resolver was answered";
+        other_cases: Family<ResolverLabel, Counter>
+            => "transom_discovery_upstream_case_mismatches",
+            "Replies over UDP that were not used because they do not repeat the random case of the name: forged, or from a resolver that changes it";
+        random_case: Family<ResolverLabel, Gauge>
+            => "transom_discovery_upstream_random_case",
+            "Whether names are sent to a resolver in random case; 0 while it changes the case";
     }
 }
 
@@ -87,44 +83,7 @@ pub(super) enum ForwardOutcome {
 impl Metrics {
     /// Metrics in a registry.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "transom_discovery_forward_requests",
-            "DNS queries for external names, by result: cache hit, miss, coalesced with an equal query in flight, or overloaded",
-            Described(metrics.questions.clone()),
-        );
-        registry.register(
-            "transom_discovery_forward_inflight",
-            "DNS queries that wait for a resolver",
-            metrics.in_flight.clone(),
-        );
-        registry.register(
-            "transom_discovery_upstream_queries",
-            "Queries sent to resolvers, by outcome",
-            Described(metrics.outcomes.clone()),
-        );
-        registry.register_with_unit(
-            "transom_discovery_upstream_latency",
-            "Time until resolvers answered",
-            Unit::Seconds,
-            Described(metrics.latency.clone()),
-        );
-        registry.register(
-            "transom_discovery_upstream_healthy",
-            "Whether the last query to a resolver was answered",
-            Described(metrics.healthy.clone()),
-        );
-        registry.register(
-            "transom_discovery_upstream_case_mismatches",
-            "Replies over UDP that were not used because they do not repeat the random case of the name: forged, or from a resolver that changes it",
-            Described(metrics.other_cases.clone()),
-        );
-        registry.register(
-            "transom_discovery_upstream_random_case",
-            "Whether names are sent to a resolver in random case; 0 while it changes the case",
-            Described(metrics.random_case.clone()),
-        );
-        metrics
+        Self::registered(registry)
     }
 
     pub(super) fn record(&self, outcome: ForwardOutcome) {
