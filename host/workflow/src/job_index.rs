@@ -5,6 +5,7 @@
 //! parts of one change, or none. The maps are persistent ([`imbl`]): a change copies only the path
 //! to it, so its cost grows with the logarithm of the number of jobs. Only the core writes.
 
+use std::cmp::Reverse;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -61,15 +62,53 @@ pub(crate) struct ActiveJob {
     pub(crate) spec: Arc<Spec>,
 }
 
-/// All pending and running jobs by task id.
-pub(crate) type ActiveJobs = HashMap<TaskId, Arc<ActiveJob>>;
+impl ActiveJob {
+    fn position(&self) -> Position {
+        (Reverse(self.spec.priority), self.queued_at, self.id.clone())
+    }
+}
+
+/// Pending jobs are matched in this order: highest priority first, then oldest first.
+type Position = (Reverse<i32>, Timestamp, JobId);
+
+/// A pending job and the id of its run.
+pub(crate) type PendingJob = (TaskId, Arc<ActiveJob>);
+
+/// All pending jobs in the order in which they are matched. Clones are cheap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PendingJobs(OrdMap<Position, PendingJob>);
+
+#[cfg(test)]
+thread_local! {
+    /// How many pending jobs this thread has gone through.
+    pub(crate) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+fn visited<T>(job: T) -> T {
+    #[cfg(test)]
+    VISITED.with(|count| count.set(count.get() + 1));
+    job
+}
+
+impl PendingJobs {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PendingJob> {
+        self.0.values().map(visited)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
 
 /// One immutable state of the index.
 #[derive(Clone, Debug, Default)]
 struct Jobs {
     newest: HashMap<JobId, Arc<JobView>>,
     changes: OrdMap<ChangeSeq, Arc<JobView>>,
-    active: ActiveJobs,
+    /// All pending and running jobs by task id.
+    active: HashMap<TaskId, Arc<ActiveJob>>,
+    /// Those of them that are not launched.
+    pending: PendingJobs,
     /// The sequence number of the last change, which may have been deleted.
     last: ChangeSeq,
 }
@@ -109,9 +148,17 @@ impl JobIndex {
         self.jobs.load().active.get(task).cloned()
     }
 
-    /// All active jobs.
-    pub(crate) fn all_active(&self) -> ActiveJobs {
-        self.jobs.load().active.clone()
+    /// All pending jobs.
+    pub(crate) fn pending(&self) -> PendingJobs {
+        self.jobs.load().pending.clone()
+    }
+
+    /// The number of pending jobs, and the job's newest run if it is one of them.
+    pub(crate) fn pending_job(&self, id: &JobId) -> (usize, Option<PendingJob>) {
+        let jobs = self.jobs.load();
+        let job = jobs.newest.get(id).and_then(|view| jobs.active.get(&view.task));
+        let pending = job.and_then(|job| jobs.pending.0.get(&job.position()));
+        (jobs.pending.len(), pending.cloned())
     }
 
     /// Shows a run, which is the newest of its job.
@@ -122,9 +169,17 @@ impl JobIndex {
     /// Shows an active run, which is the newest of its job.
     pub(crate) fn admit(&self, view: JobView, job: ActiveJob) {
         self.change(|jobs| {
-            jobs.active.insert(view.task.clone(), Arc::new(job));
+            let job = Arc::new(job);
+            let pending = (view.task.clone(), Arc::clone(&job));
+            jobs.pending.0.insert(job.position(), pending);
+            jobs.active.insert(view.task.clone(), job);
             jobs.put(view);
         });
+    }
+
+    /// Removes a run from the pending jobs.
+    pub(crate) fn launched(&self, task: &TaskId) {
+        self.change(|jobs| jobs.remove_pending(task));
     }
 
     /// Shows a run, unless its job has a newer one.
@@ -136,6 +191,7 @@ impl JobIndex {
     /// jobs.
     pub(crate) fn end(&self, view: JobView) {
         self.change(|jobs| {
+            jobs.remove_pending(&view.task);
             jobs.active.remove(&view.task);
             jobs.update(view);
         });
@@ -205,6 +261,20 @@ impl JobIndex {
 }
 
 impl Jobs {
+    fn remove_pending(&mut self, task: &TaskId) {
+        let Some(job) = self.active.get(task) else { return };
+        let position = job.position();
+        // Only its own entry: an older run of the job may have been queued at the same time.
+        if self
+            .pending
+            .0
+            .get(&position)
+            .is_some_and(|(pending, _)| pending == task)
+        {
+            self.pending.0.remove(&position);
+        }
+    }
+
     fn update(&mut self, view: JobView) {
         let newest = self.newest.get(&view.id);
         if newest.is_none_or(|newest| newest.task == view.task) {
@@ -232,7 +302,11 @@ impl std::fmt::Debug for JobIndex {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::config::Defaults;
+    use crate::model;
 
     fn view(id: &str, task: &str, changed: u64, state: JobState) -> JobView {
         JobView {
@@ -286,6 +360,43 @@ mod tests {
         assert_eq!(index.len(), 1);
         index.remove(&id, &"a.2".into());
         assert!(index.get(&id).is_none() && index.len() == 0);
+    }
+
+    #[test]
+    fn pending_jobs_are_ordered_and_end_with_their_launch_or_end() {
+        let index = JobIndex::new();
+        let admit = |id: &str, task: &str, priority: i32, queued: i64| {
+            let spec = json!({"command": ["true"], "image": "a", "priority": priority});
+            let spec = model::read(spec.as_object().unwrap(), &Defaults::default());
+            let job = ActiveJob {
+                id: JobId::parse(id).unwrap(),
+                queued_at: Timestamp::from_second(queued).unwrap(),
+                spec: spec.unwrap().unwrap().spec.into(),
+            };
+            index.admit(view(id, task, queued as u64, JobState::Staging), job);
+        };
+        let listed = || {
+            let pending = index.pending();
+            let tasks: Vec<String> = pending.iter().map(|(task, _)| task.to_string()).collect();
+            assert_eq!(tasks.len(), pending.len());
+            tasks
+        };
+        admit("a", "a", 0, 1);
+        admit("b", "b", 0, 2);
+        admit("c", "c", 1, 3);
+        assert_eq!(listed(), ["c", "a", "b"]);
+        index.launched(&"a".into());
+        assert_eq!(listed(), ["c", "b"]);
+        let (count, job) = index.pending_job(&JobId::parse("a").unwrap());
+        assert!(count == 2 && job.is_none() && index.active(&"a".into()).is_some());
+        index.end(view("b", "b", 4, JobState::Killed));
+        assert_eq!(listed(), ["c"]);
+        // The newer run of a job is pending, also after the end of the older one.
+        admit("a", "a.2", 0, 5);
+        index.end(view("a", "a", 6, JobState::Finished));
+        assert_eq!(listed(), ["c", "a.2"]);
+        let (_, job) = index.pending_job(&JobId::parse("a").unwrap());
+        assert_eq!(job.map(|(task, _)| task), Some("a.2".into()));
     }
 
     #[test]

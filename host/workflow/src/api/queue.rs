@@ -1,8 +1,7 @@
 //! Pending jobs: `/v0/queue` with the reasons, and `/v0/dags` for autoscalers.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -14,10 +13,9 @@ use transom_web::{ApiError, Json};
 
 use super::query::Query;
 use super::{Api, json};
-use crate::core::command::Refusal;
 use crate::feasibility::Feasibility;
 use crate::ids::JobId;
-use crate::job_index::ActiveJob;
+use crate::job_index::{ActiveJob, PendingJob};
 use crate::launch;
 use crate::model::{Spec, megabytes};
 use crate::{pending_reason, python_json};
@@ -25,79 +23,68 @@ use crate::{pending_reason, python_json};
 const DEFAULT_LIMIT: u64 = 1_000;
 const MAX_LIMIT: u64 = 100_000;
 
-/// A pending job, and why it is pending.
-struct Entry {
-    job: Arc<ActiveJob>,
-    /// `None` before the scheduler has matched it.
-    reasons: Option<Arc<Reasons>>,
-}
+/// Why tasks are pending, by task id. Built once for each list that the scheduler publishes, so that
+/// the cost of a request does not depend on the number of pending tasks.
+#[derive(Debug, Default)]
+pub(crate) struct ReasonsByTask(Mutex<(Arc<Vec<PendingTask>>, Reasoned)>);
 
-/// All pending jobs in the order in which they are matched: highest priority first, then oldest
-/// first.
-fn pending(api: &Api) -> Result<Vec<Entry>, Refusal> {
-    let scheduler = Arc::clone(&api.lead()?.scheduler);
-    let pending = scheduler.pending();
-    let by_task: HashMap<&TaskId, &PendingTask> =
-        pending.iter().map(|pending| (&pending.task, pending)).collect();
-    let tasks = scheduler.tasks();
-    let mut entries: Vec<Entry> = api
-        .0
-        .index
-        .all_active()
-        .into_iter()
-        .filter(|(task, _)| !tasks.contains_key(task))
-        .map(|(task, job)| Entry {
-            job,
-            reasons: by_task.get(&task).map(|pending| Arc::clone(&pending.reasons)),
-        })
-        .collect();
-    let order = |entry: &Entry| (Reverse(entry.job.spec.priority), entry.job.queued_at);
-    entries.sort_by(|a, b| (order(a), &a.job.id).cmp(&(order(b), &b.job.id)));
-    Ok(entries)
+/// See [`ReasonsByTask`].
+type Reasoned = Arc<HashMap<TaskId, Arc<Reasons>>>;
+
+impl ReasonsByTask {
+    fn of(&self, pending: &Arc<Vec<PendingTask>>) -> Reasoned {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&last.0, pending) {
+            let reasoned = pending
+                .iter()
+                .map(|pending| (pending.task.clone(), Arc::clone(&pending.reasons)));
+            *last = (Arc::clone(pending), Arc::new(reasoned.collect()));
+        }
+        Arc::clone(&last.1)
+    }
 }
 
 /// The number of pending jobs, and the one with this id if it is pending.
-fn pending_job(api: &Api, id: &str) -> Result<(usize, Option<Entry>), Refusal> {
-    let scheduler = Arc::clone(&api.lead()?.scheduler);
-    let (tasks, active) = (scheduler.tasks(), api.0.index.all_active());
-    let count = active.keys().filter(|task| !tasks.contains_key(*task)).count();
-    let view = JobId::parse(id).ok().and_then(|id| api.0.index.get(&id));
-    let run = view.filter(|view| !tasks.contains_key(&view.task));
-    let entry = run.and_then(|view| {
-        let pending = scheduler.pending();
-        let pending = pending.iter().find(|pending| pending.task == view.task);
-        Some(Entry {
-            job: Arc::clone(active.get(&view.task)?),
-            reasons: pending.map(|pending| Arc::clone(&pending.reasons)),
-        })
-    });
-    Ok((count, entry))
+fn pending_job(api: &Api, id: &str) -> (usize, Option<PendingJob>) {
+    match JobId::parse(id) {
+        Ok(id) => api.0.index.pending_job(&id),
+        Err(_) => (api.0.index.pending().len(), None),
+    }
 }
 
 /// `GET /v0/queue?task_id=ID&limit=N`
 pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(DEFAULT_LIMIT);
     let now = Timestamp::now();
-    let (count, entries) = if let Some(id) = query.text("task_id") {
-        let (count, entry) = pending_job(&api, id)?;
-        (count, entry.into_iter().collect())
+    let leader = api.lead()?;
+    let (count, jobs) = if let Some(id) = query.text("task_id") {
+        let (count, job) = pending_job(&api, id);
+        (count, job.into_iter().take(limit as usize).collect())
     } else {
-        let entries = pending(&api)?;
-        (entries.len(), entries)
+        let pending = api.0.index.pending();
+        let jobs: Vec<PendingJob> = pending.iter().take(limit as usize).cloned().collect();
+        (pending.len(), jobs)
     };
-    let feasibility = Arc::clone(&api.lead()?.feasibility);
-    let entries_json: Vec<Value> = entries
+    let reasons = api.0.reasons.of(&leader.scheduler.pending());
+    let entries: Vec<Value> = jobs
         .iter()
-        .take(limit as usize)
-        .map(|entry| entry_json(&api, &feasibility, entry, now))
+        .map(|(task, job)| {
+            // None before the scheduler has matched it.
+            let reasons = reasons.get(task).map(|reasons| &**reasons);
+            entry_json(&api, &leader.feasibility, job, reasons, now)
+        })
         .collect();
-    Ok(Json(json!({"count": count, "queue": entries_json})).into_response())
+    Ok(Json(json!({"count": count, "queue": entries})).into_response())
 }
 
-fn entry_json(api: &Api, feasibility: &Feasibility, entry: &Entry, now: Timestamp) -> Value {
-    let job = &entry.job;
+fn entry_json(
+    api: &Api,
+    feasibility: &Feasibility,
+    job: &ActiveJob,
+    reasons: Option<&Reasons>,
+    now: Timestamp,
+) -> Value {
     let defaults = &api.0.config.defaults;
-    let reasons = entry.reasons.as_deref();
     let reason = pending_reason::of_job(&job.spec, defaults, reasons, feasibility);
     json!({
         "task_id": job.id,
@@ -116,11 +103,14 @@ fn entry_json(api: &Api, feasibility: &Feasibility, entry: &Entry, now: Timestam
 
 /// Tasks of DAGs. Other jobs are in the queue only: autoscalers identify tasks by DAG and run.
 pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
-    let entries = pending(&api)?;
-    let dag_tasks: Vec<Value> = entries
+    api.lead()?;
+    let dag_tasks: Vec<Value> = api
+        .0
+        .index
+        .pending()
         .iter()
-        .filter_map(|entry| {
-            let spec = &entry.job.spec;
+        .filter_map(|(_, job)| {
+            let spec = &job.spec;
             let key = spec.key.as_ref()?;
             Some(json!({
                 "dag_id": key.dag_id,

@@ -9,6 +9,7 @@ use transom_cluster::v1::TaskState;
 use transom_web::Credentials;
 
 use crate::Config;
+use crate::job_index::VISITED;
 use crate::testing::{Answer, BINARY, Site};
 
 /// `user:password`
@@ -292,6 +293,15 @@ async fn queue_lists_pending_jobs_with_their_reason() {
     let wanted = site.scheduler.wait_until_submitted(4).await;
     assert_eq!(wanted.len(), 4);
     site.scheduler.launch("c").await;
+    transom_testkit::eventually("only three jobs are pending", async || {
+        let queue = site.get("/v0/queue").await.json();
+        if queue["count"] == 3 {
+            Ok(())
+        } else {
+            Err(queue.to_string())
+        }
+    })
+    .await;
     // Sorted in the order in which jobs are matched.
     let queue = site.get("/v0/queue").await.json();
     let ids: Vec<&str> = queue["queue"]
@@ -337,6 +347,31 @@ async fn queue_lists_pending_jobs_with_their_reason() {
         json!([{"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 1,
                 "MesosExecutor": {"cpus": 2, "mem_limit": "512m"}}])
     );
+}
+
+/// A request for one job goes through no other, and one with a limit through as many as it lists.
+#[tokio::test]
+async fn queue_visits_only_the_jobs_that_it_lists() {
+    const JOBS: usize = 300;
+    let site = Site::start().await;
+    for number in 0..JOBS {
+        site.queue(json!({"workflow_task_id": format!("job{number}"), "command": ["true"]}))
+            .await;
+    }
+    for (path, listed) in [
+        ("/v0/queue?task_id=job7", 1),
+        ("/v0/queue?task_id=job7&limit=0", 0),
+        ("/v0/queue?task_id=unknown", 0),
+        ("/v0/queue?task_id=", 0),
+        ("/v0/queue?limit=5", 5),
+    ] {
+        VISITED.set(0);
+        let queue = site.get(path).await.json();
+        assert_eq!(queue["count"], JOBS, "{path}");
+        assert_eq!(queue["queue"].as_array().map(Vec::len), Some(listed), "{path}");
+        let most = if path.contains("task_id") { 0 } else { listed };
+        assert!(VISITED.get() <= most, "{path}: {} jobs", VISITED.get());
+    }
 }
 
 #[tokio::test]

@@ -61,6 +61,7 @@ impl Core {
         if run.cluster.is_none() {
             let waited = Duration::try_from(now.duration_since(run.record.queued_at)).unwrap_or_default();
             self.metrics.pending_seconds.observe(waited.as_secs_f64());
+            self.index.launched(task);
         }
         run.cluster = Some(Arc::clone(record));
         let state = from_task_state(
