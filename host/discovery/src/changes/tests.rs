@@ -139,17 +139,30 @@ fn between_lists_entries_that_differ() {
     assert!(Changes::between(&one, &other).agents.contains(&"c1-S9".into()));
 }
 
-/// A change of an agent costs as much as the agent has tasks, however many the cluster has.
+/// A change of an agent or a framework costs as much as it has tasks, however many the cluster has.
 #[test]
-fn changed_agent_visits_only_its_own_tasks() {
+fn changed_agent_or_framework_visits_only_its_own_tasks() {
     let config = zone_config();
     let mut cluster = ClusterModel::default();
     let agent = |n: usize| AgentId::from(format!("c1-S{n}"));
     let at = |n: usize| Location::from_pid(&format!("slave(1)@10.0.{}.{}:5051", n / 250, n % 250)).unwrap();
-    let (name, endpoint) = ("marathon".to_owned(), None);
+    let named = |name: &str| Framework {
+        name: name.to_owned(),
+        endpoint: None,
+    };
+    cluster.frameworks.insert("F".into(), named("marathon"));
+    cluster.frameworks.insert("G".into(), named("other"));
+    let one = Task {
+        name: "one".into(),
+        agent: agent(3),
+        running: true,
+        ..Task::default()
+    };
     cluster
-        .frameworks
-        .insert("F".into(), Framework { name, endpoint });
+        .tasks
+        .entry("G".into())
+        .or_default()
+        .insert("one".into(), one);
     for n in 0..500 {
         cluster.agents.insert(agent(n), at(n));
         for task in 0..2 {
@@ -172,17 +185,23 @@ fn changed_agent_visits_only_its_own_tasks() {
     tasks.insert("t9-0".into(), moved);
     assert_eq!(tasks.of_agent(&agent(9)).count(), 1);
 
-    let zone = zone_of(&cluster, &HashMap::new(), &config);
-    cluster.agents.insert(agent(7), at(700));
-    let to = ZoneInputs {
-        cluster: cluster.clone(),
-        ..zone.inputs().clone()
-    };
-    let mut changes = Changes::default();
-    changes.add_agent(agent(7));
-    VISITED.set(0);
-    let applied = apply(&zone, to, changes, zone.serial() + 1, 1000);
-    assert_eq!(VISITED.get(), 6, "three tasks, before and after the change");
-    let rebuilt = zone_of(&cluster, &HashMap::new(), &config);
-    assert_eq!(flat_zone(&applied), flat_zone(&rebuilt));
+    let (mut of_agent, mut of_framework) = (Changes::default(), Changes::default());
+    of_agent.add_agent(agent(7));
+    of_framework.add_framework("G".into());
+    let mut zone = zone_of(&cluster, &HashMap::new(), &config);
+    for (changes, tasks) in [(of_agent, 3), (of_framework, 1)] {
+        cluster.agents.insert(agent(7), at(700));
+        if tasks == 1 {
+            cluster.frameworks.insert("G".into(), named("renamed"));
+        }
+        let to = ZoneInputs {
+            cluster: cluster.clone(),
+            ..zone.inputs().clone()
+        };
+        VISITED.set(0);
+        zone = apply(&zone, to, changes, zone.serial() + 1, 1000);
+        assert_eq!(VISITED.get(), 2 * tasks, "before and after the change");
+        let rebuilt = zone_of(&cluster, &HashMap::new(), &config);
+        assert_eq!(flat_zone(&zone), flat_zone(&rebuilt));
+    }
 }
