@@ -1,8 +1,10 @@
 //! The view that requests read.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use transom_cluster::TaskId;
 
 use super::Core;
 use super::members::{Member, ScriptState};
@@ -141,11 +143,15 @@ impl Core {
     /// The reasons why requested tasks wait for an offer.
     fn pending(&self) -> Vec<Waiting> {
         let pending = self.scheduler.pending();
+        let members = self.members.iter();
+        let members: HashMap<&TaskId, (Kind, u32)> = members
+            .map(|(kind, number, member)| (&member.task, (kind, number)))
+            .collect();
         let described = pending.iter().filter_map(|task| {
             let (kind, name) = if self.backup.owns(&task.task) {
                 (Kind::Datastore, "its one-off task".to_owned())
             } else {
-                let (kind, number) = self.members.find(&task.task)?;
+                let (kind, number) = *members.get(&task.task)?;
                 (kind, format!("{kind} {number}"))
             };
             let reasons: Vec<String> = task

@@ -13,6 +13,7 @@
 //! [`next_steps`] is called after every event and at each heartbeat. The core starts the steps
 //! without waiting for them; steps under way are part of the observed state.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -186,6 +187,7 @@ pub(crate) fn next_steps(goal: &Goal, observed: &Observed, policy: &Policy, now:
         observed,
         policy,
         now,
+        nodes: nodes_by_task(observed),
         plan: Plan::default(),
     };
     planner.dismiss_lost();
@@ -206,7 +208,16 @@ struct Planner<'a> {
     observed: &'a Observed,
     policy: &'a Policy,
     now: Timestamp,
+    /// The first node of each task.
+    nodes: HashMap<&'a str, &'a Node>,
     plan: Plan,
+}
+
+fn nodes_by_task(observed: &Observed) -> HashMap<&str, &Node> {
+    let nodes = observed.nodes.iter().flatten().rev();
+    nodes
+        .filter_map(|node| Some((node.task.as_deref()?, node)))
+        .collect()
 }
 
 impl<'a> Planner<'a> {
@@ -219,8 +230,7 @@ impl<'a> Planner<'a> {
     }
 
     fn node_of(&self, task: &str) -> Option<&'a Node> {
-        let nodes = self.observed.nodes.as_ref()?;
-        nodes.iter().find(|node| node.task.as_deref() == Some(task))
+        self.nodes.get(task).copied()
     }
 
     fn wait(&mut self, kind: Kind, reason: impl Into<String>) {
@@ -547,8 +557,9 @@ fn in_removal_order(members: &[Member]) -> Vec<&Member> {
 }
 
 /// The numbers that no task uses, the lowest first.
-fn free_numbers(members: &[Member]) -> impl Iterator<Item = u32> + '_ {
-    (0..).filter(|number| members.iter().all(|member| member.number != *number))
+fn free_numbers(members: &[Member]) -> impl Iterator<Item = u32> + use<> {
+    let used: HashSet<u32> = members.iter().map(|member| member.number).collect();
+    (0..).filter(move |number| !used.contains(number))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Situations of the server that clients use, and the expected steps.
 
 use super::super::tests::{POLICY, at, goal, member, observed};
-use super::super::{Condition, Observed, Plan, next_steps};
+use super::super::{Condition, Observed, Plan, next_steps, nodes_by_task};
 use super::*;
 
 /// The server whose client configuration is served.
@@ -59,6 +59,7 @@ fn clients_are_handed_over_to_a_server_that_stays() {
             observed,
             policy: &POLICY,
             now: at(1000),
+            nodes: nodes_by_task(observed),
             plan: Plan::default(),
         };
         planner.successor(&observed.members.server[0])
