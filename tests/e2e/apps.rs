@@ -13,4 +13,5 @@ mod lifecycle;
 mod load_balancer;
 mod maintenance;
 mod pods;
+mod recorded_calls;
 mod tasks;
