@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use transom_testkit::redis::RedisServer;
 use transom_tests::load::cluster::Cluster;
 use transom_tests::load::daemon::Daemon;
@@ -25,8 +26,11 @@ const IDLE: Duration = Duration::from_secs(20);
 const SETTLING: Duration = Duration::from_secs(10);
 /// Apps that instances which fit nowhere belong to.
 const PENDING_APPS: usize = 100;
-/// Distinct filters of event streams; the daemon has a limit for them.
-const FILTERS: usize = 100;
+/// Status updates of a long time: number in a burst, and the time between two of them.
+const SUSTAINED_BURST: u64 = 100;
+const SUSTAINED_INTERVAL: Duration = Duration::from_millis(100);
+/// Tasks whose status is updated for a long time.
+const SUSTAINED_TASKS: usize = 1_000;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Ports {
@@ -34,7 +38,7 @@ pub(crate) enum Ports {
     Default,
 }
 
-fn app(id: &str, instances: usize, ports: Ports) -> Value {
+pub(crate) fn app(id: &str, instances: usize, ports: Ports) -> Value {
     let mut app = json!({
         "id": id, "cmd": "sleep 1000", "cpus": 0.01, "mem": 32, "instances": instances,
         "labels": {"team": "shop"}, "env": {"STAGE": "test"},
@@ -45,7 +49,7 @@ fn app(id: &str, instances: usize, ports: Ports) -> Value {
     app
 }
 
-fn apps(count: usize, instances: usize, ports: Ports) -> Vec<Value> {
+pub(crate) fn apps(count: usize, instances: usize, ports: Ports) -> Vec<Value> {
     let ids = (0..count).map(|number| format!("app{number}"));
     ids.map(|id| app(&id, instances, ports)).collect()
 }
@@ -57,14 +61,14 @@ fn fits_nowhere(id: &str, instances: usize) -> Value {
     app
 }
 
-async fn start() -> (Cluster, Daemon) {
+pub(crate) async fn start() -> (Cluster, Daemon) {
     let cluster = Cluster::start(PORTS).await;
     let daemon = Daemon::start(cluster.address).await;
     (cluster, daemon)
 }
 
 /// Waits until the tasks run and no deployment does.
-async fn settle(cluster: &Cluster, daemon: &Daemon, tasks: usize) {
+pub(crate) async fn settle(cluster: &Cluster, daemon: &Daemon, tasks: usize) {
     cluster.wait_until_running(tasks).await;
     wait_until_deployed(daemon).await;
 }
@@ -82,7 +86,7 @@ async fn wait_until_deployed(daemon: &Daemon) {
 }
 
 /// The cost of a change until it is deployed and this number of tasks runs.
-async fn deploy(
+pub(crate) async fn deploy(
     (cluster, daemon): (&Cluster, &Daemon),
     method: Method,
     path: &str,
@@ -116,7 +120,7 @@ async fn lone_updates(cluster: &Cluster, pid: u32) -> Cost {
 }
 
 /// Apps of one instance, each deployed before the next.
-async fn launches(cluster: &Cluster, daemon: &Daemon, before: usize) -> Cost {
+pub(crate) async fn launches(cluster: &Cluster, daemon: &Daemon, before: usize) -> Cost {
     let meter = Meter::start(daemon.pid());
     for number in 0..LAUNCHES {
         let body = app(&format!("/launched{number}"), 1, Ports::None);
@@ -227,9 +231,14 @@ pub(crate) async fn standby(size: usize) -> Vec<Cost> {
     let cluster = Cluster::start(PORTS).await;
     let store = redis.address().to_string();
     let mut leader = Daemon::start_with(cluster.address, &store).await;
-    let other = Daemon::start_with(cluster.address, &store).await;
+    let mut other = Daemon::start_with(cluster.address, &store).await;
     let body = app("/web", size, Ports::None);
     deploy((&cluster, &leader), Method::POST, "/v2/apps", &body, size).await;
+    // A busy machine may delay the renewal of the lease.
+    if other.is_leader().await {
+        eprintln!("    the leader has changed during the deployment");
+        std::mem::swap(&mut leader, &mut other);
+    }
     let lone = lone_updates(&cluster, other.pid()).await;
     let meter = Meter::start(other.pid());
     leader.kill();
@@ -351,15 +360,32 @@ pub(crate) async fn pods(size: usize) -> Vec<Cost> {
     vec![cost]
 }
 
-/// Streams with filters, of which one hundredth matches each event.
-pub(crate) async fn streams(size: usize) -> Vec<Cost> {
+/// Streams with filters of which each event passes one.
+pub(crate) async fn streams(size: usize, filters: usize) -> Vec<Cost> {
     let (cluster, daemon) = start().await;
     let body = app("/load0", 1, Ports::None);
     deploy((&cluster, &daemon), Method::POST, "/v2/apps", &body, 1).await;
-    let mut open = tokio::task::JoinSet::new();
-    for number in 0..size {
-        let filter = number % FILTERS;
-        let path = format!("/v2/events?filter=event.appId%20==%20%22/load{filter}%22");
+    let _open = open_streams(&daemon, size, |number| {
+        format!("filter=event.appId%20==%20%22/load{}%22", number % filters)
+    })
+    .await;
+    let updates = lone_updates(&cluster, daemon.pid()).await;
+    daemon.stop();
+    vec![Cost {
+        operations: 1,
+        ..updates
+    }]
+}
+
+/// Opens event streams and reads them while the result exists.
+pub(crate) async fn open_streams(
+    daemon: &Daemon,
+    count: usize,
+    query: impl Fn(usize) -> String,
+) -> JoinSet<()> {
+    let mut open = JoinSet::new();
+    for number in 0..count {
+        let path = format!("/v2/events?{}", query(number));
         let request = daemon
             .http
             .get(daemon.apps(&path))
@@ -368,10 +394,29 @@ pub(crate) async fn streams(size: usize) -> Vec<Cost> {
         assert!(answer.status().is_success(), "{path}: {}", answer.status());
         open.spawn(async move { while let Ok(Some(_)) = answer.chunk().await {} });
     }
-    let updates = lone_updates(&cluster, daemon.pid()).await;
+    open
+}
+
+/// A thousand status updates per second, for a long time: memory and store must not grow with it.
+pub(crate) async fn sustained(seconds: usize) -> Vec<Cost> {
+    let (cluster, daemon) = start().await;
+    let body = json!({"id": "/load", "apps": apps(SUSTAINED_TASKS / 10, 10, Ports::None)});
+    let target = (&cluster, &daemon);
+    deploy(target, Method::PUT, "/v2/groups", &body, SUSTAINED_TASKS).await;
+    let meter = Meter::start(daemon.pid());
+    let bursts = seconds * 1_000 / SUSTAINED_BURST as usize;
+    let mut pace = tokio::time::interval(SUSTAINED_INTERVAL);
+    for _ in 0..bursts {
+        pace.tick().await;
+        cluster.send_updates(SUSTAINED_BURST).await;
+    }
+    let updates = meter.stop(bursts as u32 * SUSTAINED_BURST as u32);
+    let store_kib = daemon.store_kib();
+    let store = Cost {
+        peak_kib: store_kib,
+        added_kib: store_kib,
+        ..Cost::default()
+    };
     daemon.stop();
-    vec![Cost {
-        operations: 1,
-        ..updates
-    }]
+    vec![updates, store]
 }

@@ -12,14 +12,18 @@
 )]
 
 mod apps;
+mod checks;
+mod kubernetes;
 mod meter;
 mod parts;
+mod plugins;
 mod rows;
 mod workflow;
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use transom_tests::load::rounded;
 
@@ -33,14 +37,18 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Divisor of the sizes of a quick run.
 const QUICK: usize = 10;
+/// Sizes below this are not divided.
+const MIN_DIVIDED: usize = 100;
 /// Timeout of a row at one size.
-const TIMEOUT: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(20);
 /// Costs below this have no exponent: Linux counts processor time in steps of 10 ms.
 const MIN_CPU_SECONDS: f64 = 0.1;
 /// Growth of memory that counts as none, and the limit below which it has no exponent.
 const MIN_MEMORY_MIB: f64 = 16.0;
 
 fn main() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit of open files");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("the hard limit of open files");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     if let Some(figures) = runtime.block_on(parts::measure_in_this_process()) {
         println!("{figures}");
@@ -75,6 +83,7 @@ fn main() {
 /// Measures a row at its three sizes, each with a new cluster and daemon. A row that fails, such as
 /// by a wait that never ends, is above its bound.
 fn measure(runtime: &tokio::runtime::Runtime, row: &Row, divisor: usize) -> Vec<Value> {
+    let divisor = if row.sizes[2] < MIN_DIVIDED { 1 } else { divisor };
     let sizes = row.sizes.map(|size| (size / divisor).max(1));
     let mut measured = Vec::new();
     for size in sizes {
@@ -103,7 +112,9 @@ fn measure(runtime: &tokio::runtime::Runtime, row: &Row, divisor: usize) -> Vec<
 
 fn describe(row: &Row, figure: &Figure, sizes: [usize; 3], costs: [Cost; 3]) -> Value {
     let bound = figure.growth.bound();
-    let cpu = costs.map(|cost| cost.cpu.as_secs_f64());
+    // As if as many operations had been measured at each size.
+    let operations = f64::from(costs[2].operations.max(1));
+    let cpu = costs.map(|cost| cost.cpu_ms() / 1e3 * operations);
     let exponent = exponent(sizes, cpu, MIN_CPU_SECONDS);
     let memory = self::exponent(
         sizes,
@@ -122,7 +133,7 @@ fn describe(row: &Row, figure: &Figure, sizes: [usize; 3], costs: [Cost; 3]) -> 
         "exponent": exponent.map(rounded),
         "memory_exponent": memory.map(rounded),
         "bound": bound,
-        "above_bound": above(exponent, bound) || above(memory, rows::Growth::WithSize.bound()),
+        "above_bound": above(exponent, bound) || above(memory, figure.growth.memory_bound()),
     })
 }
 

@@ -19,6 +19,8 @@ const TASKS_PER_AGENT: u32 = 10;
 /// Tasks that are launched together, and as many agents as have room for all of them.
 const BATCH: u32 = 50;
 const MIN_AGENTS: u32 = 4 * BATCH;
+/// How long tasks begin and end without a pause.
+const SUSTAINED: Duration = Duration::from_secs(10);
 
 fn sizes(tasks: u32) -> Sizes {
     Sizes {
@@ -27,6 +29,7 @@ fn sizes(tasks: u32) -> Sizes {
         updates: 20,
         batches: 40,
         batch: BATCH,
+        sustained: SUSTAINED,
         settling: Duration::ZERO,
     }
 }
@@ -76,6 +79,8 @@ pub(crate) async fn discovery(tasks: usize) -> Vec<Cost> {
     let figures = measure("discovery", tasks).await;
     let sizes = sizes(tasks as u32);
     let peak = &figures["peak_mib"];
+    let changes = figures["a_thousand_tasks_begin_per_second"]["changes"].as_u64();
+    let changes = changes.expect("a number of changes");
     vec![
         cost(&figures, "/from_nothing/cpu_s", SECOND, 1, peak),
         cost(
@@ -83,6 +88,13 @@ pub(crate) async fn discovery(tasks: usize) -> Vec<Cost> {
             "/batch/cpu_us_per_task",
             MICROSECOND,
             sizes.batches * sizes.batch,
+            &Value::Null,
+        ),
+        cost(
+            &figures,
+            "/a_thousand_tasks_begin_per_second/cpu_us_per_change",
+            MICROSECOND,
+            changes as u32,
             &Value::Null,
         ),
         cost(

@@ -3,7 +3,10 @@
 use futures::future::LocalBoxFuture;
 
 use crate::meter::Cost;
-use crate::{apps, parts, workflow};
+use crate::{apps, checks, kubernetes, parts, plugins, workflow};
+
+const WITH_SIZE: f64 = 1.15;
+const NONE: f64 = 0.15;
 
 /// How a cost may grow with the size.
 #[derive(Clone, Copy, Debug)]
@@ -12,14 +15,25 @@ pub(crate) enum Growth {
     WithSize,
     /// The work is the same at each size.
     None,
+    /// So is the memory.
+    Level,
 }
 
 impl Growth {
-    /// The highest exponent.
+    /// The highest exponent of processor time.
     pub(crate) fn bound(self) -> f64 {
         match self {
-            Growth::WithSize => 1.15,
-            Growth::None => 0.15,
+            Growth::WithSize => WITH_SIZE,
+            Growth::None | Growth::Level => NONE,
+        }
+    }
+
+    /// The highest exponent of memory. That of a process with more of something may be larger even
+    /// if the cost of one change is not.
+    pub(crate) fn memory_bound(self) -> f64 {
+        match self {
+            Growth::WithSize | Growth::None => WITH_SIZE,
+            Growth::Level => NONE,
         }
     }
 }
@@ -39,6 +53,9 @@ pub(crate) struct Row {
     pub(crate) measure: fn(usize) -> LocalBoxFuture<'static, Vec<Cost>>,
 }
 
+/// Distinct filters of many event streams; the daemon has a limit of 256 for them.
+const FILTERS: usize = 200;
+
 const fn grows(name: &'static str) -> Figure {
     Figure {
         name,
@@ -53,7 +70,14 @@ const fn constant(name: &'static str) -> Figure {
     }
 }
 
-pub(crate) static ROWS: [Row; 22] = [
+const fn level(name: &'static str) -> Figure {
+    Figure {
+        name,
+        growth: Growth::Level,
+    }
+}
+
+pub(crate) static ROWS: [Row; 30] = [
     Row {
         name: "group",
         of: "apps without ports",
@@ -119,7 +143,7 @@ pub(crate) static ROWS: [Row; 22] = [
     Row {
         name: "standby",
         of: "instances of one app, two daemons with a Redis",
-        sizes: [1_000, 5_000, 20_000],
+        sizes: [4_000, 20_000, 100_000],
         figures: &[
             constant("a lone status update on the standby"),
             grows("the standby leads and accepts a change"),
@@ -195,17 +219,81 @@ pub(crate) static ROWS: [Row; 22] = [
     },
     Row {
         name: "event-streams",
-        of: "event streams with 100 filters",
-        sizes: [100, 500, 2_000],
-        figures: &[grows(
-            "100 lone status updates that a hundredth of the streams receives",
-        )],
-        measure: |size| Box::pin(apps::streams(size)),
+        of: "event streams with 200 filters",
+        sizes: [500, 2_000, 10_000],
+        figures: &[grows("100 lone status updates that one in 200 streams receives")],
+        measure: |size| Box::pin(apps::streams(size, FILTERS)),
+    },
+    Row {
+        name: "event-filters",
+        of: "event streams with a filter each",
+        sizes: [20, 60, 200],
+        figures: &[grows("100 lone status updates that one stream receives")],
+        measure: |size| Box::pin(apps::streams(size, size)),
+    },
+    Row {
+        name: "sustained",
+        of: "seconds with 1,000 status updates each",
+        sizes: [100, 300, 600],
+        figures: &[level("a status update"), level("the store's files")],
+        measure: |size| Box::pin(apps::sustained(size)),
+    },
+    Row {
+        name: "checks-tcp",
+        of: "tasks with a TCP check by the daemon",
+        sizes: [2_000, 6_000, 20_000],
+        figures: &[grows("a check of each task, every 10 s")],
+        measure: |size| Box::pin(checks::by_the_daemon(size, "TCP")),
+    },
+    Row {
+        name: "checks-http",
+        of: "tasks with an HTTP check by the daemon",
+        sizes: [2_000, 6_000, 20_000],
+        figures: &[grows("a check of each task, every 10 s")],
+        measure: |size| Box::pin(checks::by_the_daemon(size, "HTTP")),
+    },
+    Row {
+        name: "checks-command",
+        of: "tasks with a command check by their agents",
+        sizes: [2_000, 6_000, 20_000],
+        figures: &[constant("a result in a burst")],
+        measure: |size| Box::pin(checks::by_agents(size)),
+    },
+    Row {
+        name: "plugins",
+        of: "matchers, and as many filters, beside 1,000 instances",
+        sizes: [2, 4, 8],
+        figures: &[
+            grows("a launch"),
+            grows("a status update in a burst, for 16 streams"),
+        ],
+        measure: |size| Box::pin(plugins::chains(size, 1_000)),
+    },
+    Row {
+        name: "plugins-instances",
+        of: "instances of one app, 20 plugins in use",
+        sizes: [1_000, 5_000, 20_000],
+        figures: &[
+            constant("a launch"),
+            constant("a status update in a burst, for 16 streams"),
+        ],
+        measure: |size| Box::pin(plugins::chains(plugins::MAX_CHAIN, size)),
+    },
+    Row {
+        name: "kubernetes",
+        of: "agents of a Kubernetes cluster",
+        // The embedded cluster has ports for about 140 of them.
+        sizes: [10, 30, 90],
+        figures: &[
+            grows("another agent, until its node is ready"),
+            grows("20 s in which nothing changes"),
+        ],
+        measure: |size| Box::pin(kubernetes::members(size)),
     },
     Row {
         name: "jobs",
         of: "jobs that fit nowhere",
-        sizes: [1_000, 5_000, 20_000],
+        sizes: [2_000, 10_000, 50_000],
         figures: &[
             grows("POST /v0/queue_command"),
             constant("GET /v0/queue with one task_id"),
@@ -224,10 +312,11 @@ pub(crate) static ROWS: [Row; 22] = [
     Row {
         name: "discovery",
         of: "tasks in the cluster, ten on each agent",
-        sizes: [2_000, 10_000, 50_000],
+        sizes: [4_000, 20_000, 100_000],
         figures: &[
             grows("start until the first answer"),
             constant("a changed task"),
+            constant("a changed task while 1,000 begin and end per second"),
             grows("a lost stream, until the full comparison has ended"),
         ],
         measure: |size| Box::pin(parts::discovery(size)),

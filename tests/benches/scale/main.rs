@@ -37,6 +37,7 @@ fn main() {
         updates: 200,
         batches: 20,
         batch: 1000,
+        sustained: Duration::from_secs(10),
         settling: Duration::from_secs(12),
     };
     let Ok(part) = std::env::var(PART) else {

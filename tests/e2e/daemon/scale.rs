@@ -15,6 +15,7 @@ const SMALL: Sizes = Sizes {
     updates: 5,
     batches: 2,
     batch: 20,
+    sustained: Duration::from_millis(200),
     settling: Duration::ZERO,
 };
 
@@ -40,6 +41,7 @@ async fn scale_simulation_measures_discovery() {
             "/memory/after_mib",
             "/event_to_answer_ms/p50",
             "/batch/to_last_answer_ms/p99",
+            "/a_thousand_tasks_begin_per_second/cpu_us_per_change",
             "/lookup_ms/p50",
             "/lookup_while_a_thousand_tasks_begin_per_second_ms/p99",
             "/reconnect_with_full_comparison/s",

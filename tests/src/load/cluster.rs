@@ -138,7 +138,7 @@ impl Cluster {
     pub fn fail(&self, task: &str) {
         let mut cluster_state = self.shared.cluster_state();
         if cluster_state.tasks.contains_key(task) {
-            cluster_state.update(task, "TASK_FAILED", "");
+            cluster_state.update(task, "TASK_FAILED");
             cluster_state.tasks.remove(task);
         }
     }
@@ -146,6 +146,21 @@ impl Cluster {
     /// Sends `count` status updates of running tasks, each with another message, and waits until
     /// all of them are acknowledged.
     pub async fn send_updates(&self, count: u64) {
+        let message = |number| json!({"message": format!("update {number}")});
+        self.send_each(count, message).await;
+    }
+
+    /// Sends results of the agents' checks for `count` running tasks, every second one unhealthy, and
+    /// waits until all of them are acknowledged.
+    pub async fn send_check_results(&self, count: u64) {
+        self.send_each(
+            count,
+            |number| json!({"healthy": number % 2 == 0, "reason": "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED"}),
+        )
+        .await;
+    }
+
+    async fn send_each(&self, count: u64, more: impl Fn(u64) -> Value) {
         let mut acknowledged = self.shared.acknowledged.subscribe();
         let goal = *acknowledged.borrow() + count;
         {
@@ -153,7 +168,7 @@ impl Cluster {
             let tasks: Vec<String> = cluster_state.tasks.keys().cloned().collect();
             let step = (tasks.len() / count as usize).max(1);
             for (number, task) in (0..count).zip(tasks.iter().step_by(step).cycle()) {
-                cluster_state.update(task, "TASK_RUNNING", &format!("update {number}"));
+                cluster_state.report(task, "TASK_RUNNING", &more(number));
             }
         }
         let all = acknowledged.wait_for(|count| *count >= goal);
@@ -182,15 +197,24 @@ impl ClusterState {
         self.next
     }
 
-    fn update(&mut self, task: &str, state: &str, message: &str) {
+    fn update(&mut self, task: &str, state: &str) {
+        self.report(task, state, &json!({}));
+    }
+
+    /// Sends a status update with more fields.
+    fn report(&mut self, task: &str, state: &str, more: &Value) {
         let agent = self.tasks.get(task).copied().unwrap_or_default();
         let number = self.next();
-        self.send(&json!({"type": "UPDATE", "update": {"status": {
-            "task_id": {"value": task}, "state": state, "message": message, "source": "SOURCE_EXECUTOR",
+        let mut status = json!({
+            "task_id": {"value": task}, "state": state, "message": "", "source": "SOURCE_EXECUTOR",
             "agent_id": {"value": agent_id(agent)}, "executor_id": {"value": task},
             "uuid": format!("{number:022}AA"),
             "container_status": {"network_infos": [{"ip_addresses": [{"ip_address": "127.0.0.1"}]}]},
-        }}}));
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            status[name] = value.clone();
+        }
+        self.send(&json!({"type": "UPDATE", "update": {"status": status}}));
     }
 
     fn reconcile(&mut self, task: &str) {
@@ -265,7 +289,7 @@ async fn call(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
         }
         "KILL" => {
             let task = id(&body["kill"]);
-            cluster_state.update(&task, "TASK_KILLED", "");
+            cluster_state.update(&task, "TASK_KILLED");
             cluster_state.tasks.remove(&task);
         }
         "RECONCILE" => {
@@ -296,7 +320,7 @@ fn accept(cluster_state: &mut ClusterState, accept: &Value, shape: Shape) {
     for task in launched {
         let task = task["task_id"]["value"].as_str().expect("an id");
         cluster_state.tasks.insert(task.to_owned(), agent);
-        cluster_state.update(task, "TASK_RUNNING", "");
+        cluster_state.update(task, "TASK_RUNNING");
     }
     cluster_state.offer(agents.into_iter(), shape);
 }

@@ -41,9 +41,33 @@ impl Daemon {
         Daemon::start_configured(master, store, APPS).await
     }
 
+    /// Starts a daemon whose chains of matchers and filters have `chain` members each, all of them
+    /// copies of the first-party components.
+    pub async fn start_with_plugins(master: SocketAddr, chain: usize) -> Daemon {
+        let dir = tempfile::tempdir().expect("a directory");
+        let plugins = dir.path().join("plugins");
+        copy_components(&plugins);
+        let copies = |name: &str| -> Vec<String> {
+            let copies: Vec<String> = (0..chain).map(|number| format!("{name}{number}")).collect();
+            for (copy, file) in copies.iter().flat_map(|copy| [(copy, "wasm"), (copy, "toml")]) {
+                let from = plugins.join(format!("{name}.{file}"));
+                fs::copy(from, plugins.join(format!("{copy}.{file}"))).expect("copied");
+            }
+            copies
+        };
+        let (matchers, filters) = (copies("attributes"), copies("events"));
+        let section = format!("[plugins.use]\nmatcher = {matchers:?}\nfilter = {filters:?}\n{APPS}");
+        Daemon::start_in(dir, master, "file:store", &section).await
+    }
+
     async fn start_configured(master: SocketAddr, store: &str, section: &str) -> Daemon {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
+        Daemon::start_in(dir, master, store, section).await
+    }
+
+    /// Starts a daemon in a directory with its plugins.
+    async fn start_in(dir: TempDir, master: SocketAddr, store: &str, section: &str) -> Daemon {
         let configuration = format!(
             "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n\
              [store]\nserver = \"{store}\"\nlease_seconds = 2\n\
@@ -95,6 +119,16 @@ impl Daemon {
 
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("a daemon").pid()
+    }
+
+    /// The size of the embedded store's files in KiB.
+    pub fn store_kib(&self) -> u64 {
+        let entries = fs::read_dir(self.dir.path().join("store")).expect("a store");
+        // A file may be removed while the store is compacted.
+        let sizes = entries
+            .flatten()
+            .filter_map(|entry| Some(entry.metadata().ok()?.len()));
+        sizes.sum::<u64>() / 1024
     }
 
     /// The address of the apps service.

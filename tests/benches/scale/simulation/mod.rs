@@ -28,6 +28,8 @@ pub(crate) struct Sizes {
     /// Number of batches of `batch` updates.
     pub(crate) batches: u32,
     pub(crate) batch: u32,
+    /// How long tasks begin and end without a pause.
+    pub(crate) sustained: Duration,
     /// Interval in which memory must not fall, to count as settled.
     pub(crate) settling: Duration,
 }
