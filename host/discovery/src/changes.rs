@@ -55,6 +55,11 @@ impl Changes {
         self.everything
     }
 
+    /// Whether the cluster may have other host names.
+    pub(crate) fn may_change_hosts(&self) -> bool {
+        self.everything || self.masters || !self.agents.is_empty() || !self.frameworks.is_empty()
+    }
+
     /// The entries that differ between two models.
     pub(crate) fn between(old: &ClusterModel, new: &ClusterModel) -> Self {
         let mut changes = Self {

@@ -362,7 +362,7 @@ impl ClusterFollower {
         if served.is_none() || skips_differ || !self.changes.is_empty() {
             self.publish().await;
         } else {
-            self.resolver.refresh(&self.cluster, self.refresh);
+            self.resolver.refresh(&self.cluster, self.refresh, false);
         }
     }
 
@@ -495,7 +495,8 @@ impl ClusterFollower {
         if self.publish_at.is_some() {
             return;
         }
-        self.resolver.refresh(&self.cluster, self.refresh);
+        let names_differ = self.changes.may_change_hosts();
+        self.resolver.refresh(&self.cluster, self.refresh, names_differ);
         let began = Instant::now();
         let changes = std::mem::take(&mut self.changes);
         if changes.is_everything() {

@@ -19,23 +19,37 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct HostResolver {
     pub(crate) addresses: ResolvedHosts,
     started_at: HashMap<String, Instant>,
+    /// When a name is due although the cluster has the same names as before.
+    due: Option<Instant>,
     running: JoinSet<(String, Vec<IpAddr>)>,
 }
 
 impl HostResolver {
     /// Starts lookups of names that are unknown or older than `max_age`, and drops names that the
-    /// cluster no longer has.
-    pub(crate) fn refresh(&mut self, cluster: &ClusterModel, max_age: Duration) {
+    /// cluster no longer has. `names_differ`: whether it may have other names than at the last call;
+    /// otherwise nothing is done until the first of them is due, so that a change of a task does not
+    /// cost as much as there are agents.
+    pub(crate) fn refresh(&mut self, cluster: &ClusterModel, max_age: Duration, names_differ: bool) {
+        let now = Instant::now();
+        if !names_differ && self.due.is_some_and(|due| now < due) {
+            return;
+        }
         let wanted: std::collections::HashSet<&str> = cluster.host_names().collect();
         self.addresses.retain(|name, _| wanted.contains(name.as_str()));
         self.started_at.retain(|name, _| wanted.contains(name.as_str()));
+        let mut due = now + max_age;
         for name in wanted {
-            let is_stale = self.started_at.get(name).is_none_or(|at| at.elapsed() > max_age);
-            if is_stale && self.running.len() < MAX_CONCURRENT_LOOKUPS {
-                self.started_at.insert(name.to_owned(), Instant::now());
+            let stale_at = self.started_at.get(name).map_or(now, |at| *at + max_age);
+            if stale_at > now {
+                due = due.min(stale_at);
+            } else if self.running.len() < MAX_CONCURRENT_LOOKUPS {
+                self.started_at.insert(name.to_owned(), now);
                 self.running.spawn(look_up(name.to_owned()));
+            } else {
+                due = now;
             }
         }
+        self.due = Some(due);
     }
 
     /// Waits for a lookup to end and returns whether addresses changed. A failed lookup keeps the
@@ -73,4 +87,59 @@ async fn look_up(name: String) -> (String, Vec<IpAddr>) {
     ips.sort_unstable();
     ips.dedup();
     (name, ips)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Host, Location};
+
+    fn with_agents(names: &[&str]) -> ClusterModel {
+        let mut cluster = ClusterModel::default();
+        for name in names {
+            let host = Host::Name((*name).to_owned());
+            cluster
+                .agents
+                .insert((*name).into(), Location { host, port: None });
+        }
+        cluster
+    }
+
+    #[tokio::test]
+    async fn names_are_not_visited_until_they_differ_or_one_is_due() {
+        let mut resolver = HostResolver::default();
+        let looked_up = |resolver: &HostResolver| {
+            let mut names: Vec<String> = resolver.started_at.keys().cloned().collect();
+            names.sort();
+            names
+        };
+        let age = Duration::from_hours(1);
+        resolver.refresh(&with_agents(&["127.0.0.1"]), age, false);
+        assert_eq!(looked_up(&resolver), ["127.0.0.1"], "the first time");
+        let two = with_agents(&["127.0.0.1", "127.0.0.2"]);
+        resolver.refresh(&two, age, false);
+        assert_eq!(looked_up(&resolver), ["127.0.0.1"], "nothing was visited");
+        resolver.refresh(&two, age, true);
+        assert_eq!(looked_up(&resolver), ["127.0.0.1", "127.0.0.2"]);
+        // Both are due immediately.
+        let begun = resolver.started_at["127.0.0.1"];
+        resolver.refresh(&two, Duration::ZERO, true);
+        resolver.refresh(&two, Duration::ZERO, false);
+        assert!(resolver.started_at["127.0.0.1"] > begun);
+    }
+
+    #[tokio::test]
+    async fn names_beyond_the_limit_of_lookups_are_due_at_the_next_refresh() {
+        let names: Vec<String> = (0..=MAX_CONCURRENT_LOOKUPS)
+            .map(|n| format!("127.0.0.{n}"))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (cluster, age) = (with_agents(&names), Duration::from_hours(1));
+        let mut resolver = HostResolver::default();
+        resolver.refresh(&cluster, age, true);
+        assert_eq!(resolver.started_at.len(), MAX_CONCURRENT_LOOKUPS);
+        resolver.running.join_next().await;
+        resolver.refresh(&cluster, age, false);
+        assert_eq!(resolver.started_at.len(), MAX_CONCURRENT_LOOKUPS + 1);
+    }
 }
