@@ -24,7 +24,7 @@ use transom_web::ApiError;
 
 use crate::api::events::{PARAMETERS, stream_key};
 use crate::api::query::Query;
-use crate::core::command::{Command, Refusal};
+use crate::core::command::{Command, Rejection};
 use crate::core::term::Handles;
 use crate::ids::SpecId;
 
@@ -111,10 +111,10 @@ impl Explainer {
         let since = Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         let light = key.light;
         let opened = self.plugins.explain_filter(key.query).await;
-        let mut explainer = opened.map_err(|refusal| {
+        let mut explainer = opened.map_err(|rejection| {
             ApiError::bad_request(format!(
                 "the query is rejected, as for a subscriber: {}",
-                printable(&refusal)
+                printable(&rejection)
             ))
         })?;
         let mut history = handles.bus.history(since, light);
@@ -154,8 +154,8 @@ impl Explainer {
             task: id,
             reply,
         });
-        let probes = probes.await.map_err(|refusal: Refusal| match refusal {
-            Refusal::NoTask(task) => ApiError::not_found(format!(
+        let probes = probes.await.map_err(|rejection: Rejection| match rejection {
+            Rejection::NoTask(task) => ApiError::not_found(format!(
                 "no app has a task {:?} now; `transom apps show` lists an app's tasks",
                 printable(&task)
             )),
@@ -203,8 +203,8 @@ impl Placements for Explainer {
             id: spec,
             reply,
         });
-        let run_spec = run_spec.await.map_err(|refusal: Refusal| match refusal {
-            Refusal::NoApp(id) => ApiError::not_found(format!(
+        let run_spec = run_spec.await.map_err(|rejection: Rejection| match rejection {
+            Rejection::NoApp(id) => ApiError::not_found(format!(
                 "no app or pod is called {id}; `transom apps list` has all of them"
             )),
             other => other.into(),
@@ -212,7 +212,7 @@ impl Placements for Explainer {
         explain_run_spec(&*handles.scheduler, run_spec).await
     }
 
-    fn probe_refusal(&self, _task: &str) -> Option<String> {
+    fn probe_rejection(&self, _task: &str) -> Option<String> {
         None
     }
 }

@@ -201,7 +201,7 @@ async fn send_request(
     request: reqwest::RequestBuilder,
 ) -> anyhow::Result<(reqwest::StatusCode, String)> {
     let to_error = |failure: Failure| {
-        let (Failure::Unreachable(reason) | Failure::Refused(reason)) = failure;
+        let (Failure::Unreachable(reason) | Failure::Rejected(reason)) = failure;
         let url = client.base_url();
         anyhow::anyhow!("{reason}")
             .context(format!(

@@ -22,8 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) enum Failure {
     /// The daemon cannot be reached; a retry may help.
     Unreachable(String),
-    /// The daemon refused the request; a retry does not help.
-    Refused(String),
+    /// The daemon rejected the request; a retry does not help.
+    Rejected(String),
 }
 
 /// The daemon's address, and the credentials for it.
@@ -116,8 +116,8 @@ impl Client {
 
     /// Sends a request, and follows redirects to the leader.
     pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
-        let refused = |error: reqwest::Error| Failure::Refused(error_chain(&error));
-        let mut request = request.build().map_err(refused)?;
+        let rejected = |error: reqwest::Error| Failure::Rejected(error_chain(&error));
+        let mut request = request.build().map_err(rejected)?;
         for _ in 0..MAX_REDIRECTS {
             let mut retry = request.try_clone();
             let from = request.url().clone();
@@ -132,7 +132,7 @@ impl Client {
                 _ => return Ok(response),
             }
         }
-        Err(Failure::Refused(format!("more than {MAX_REDIRECTS} redirects")))
+        Err(Failure::Rejected(format!("more than {MAX_REDIRECTS} redirects")))
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) async fn body_text(mut response: Response) -> Result<String, Failure>
             break;
         };
         if body.len() + chunk.len() > MAX_BODY {
-            return Err(Failure::Refused(format!(
+            return Err(Failure::Rejected(format!(
                 "the response has more than {} MB",
                 MAX_BODY >> 20
             )));
@@ -184,7 +184,7 @@ pub(super) async fn success_text(response: Response) -> Result<String, Failure> 
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Err(Failure::Unreachable(format!("{status}: {text}")))
         }
-        status => Err(Failure::Refused(format!("{status}: {text}"))),
+        status => Err(Failure::Rejected(format!("{status}: {text}"))),
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
         .await;
         let client = client(url);
         let ended = client.send(client.request(Method::GET, ["v2"])).await;
-        assert!(matches!(ended, Err(Failure::Refused(reason)) if reason.contains("redirects")));
+        assert!(matches!(ended, Err(Failure::Rejected(reason)) if reason.contains("redirects")));
         serving.abort();
     }
 }

@@ -255,7 +255,7 @@ impl JobFollower<'_> {
                     }
                     sleep(interval).await;
                 }
-                Err(Failure::Refused(cause)) => bail!("job {} not queued: {cause}", self.id),
+                Err(Failure::Rejected(cause)) => bail!("job {} not queued: {cause}", self.id),
             }
         }
         self.print_message("queued");
@@ -274,7 +274,7 @@ impl JobFollower<'_> {
                     }
                 }
                 // Nobody would follow the job any more, so it must not go on running.
-                Err(Failure::Refused(cause)) => {
+                Err(Failure::Rejected(cause)) => {
                     return Ok(JobEnd::Cancelled(format!("its status is not available: {cause}")));
                 }
             }
@@ -438,7 +438,7 @@ impl JobFollower<'_> {
                 "it ended in {}",
                 self.state.as_deref().unwrap_or("an unknown state")
             ),
-            Ok(Err(Failure::Unreachable(cause) | Failure::Refused(cause))) => {
+            Ok(Err(Failure::Unreachable(cause) | Failure::Rejected(cause))) => {
                 format!("it could not be killed: {cause}")
             }
             Err(_) => format!("it did not end within {} s of the kill", KILL_TIMEOUT.as_secs()),

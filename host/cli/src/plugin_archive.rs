@@ -29,14 +29,14 @@ pub enum ReadError {
     /// The body has another form; the text contains the expected one.
     Invalid(String),
     /// The plugin host rejects a file.
-    Refused(UploadError),
+    Rejected(UploadError),
     /// The connection failed.
     Lost(String),
 }
 
 impl From<UploadError> for ReadError {
     fn from(error: UploadError) -> Self {
-        ReadError::Refused(error)
+        ReadError::Rejected(error)
     }
 }
 
@@ -356,7 +356,7 @@ mod tests {
             (header_only(("x.wasm.sig", file, 1 + (16 << 10))), "x.wasm.sig"),
         ] {
             match read_in_pieces(&body, 1000).await {
-                Err(ReadError::Refused(UploadError::TooLarge { file, .. })) => assert_eq!(file, name),
+                Err(ReadError::Rejected(UploadError::TooLarge { file, .. })) => assert_eq!(file, name),
                 other => panic!("{name}: {other:?}"),
             }
         }

@@ -1,7 +1,7 @@
 //! The agents' own API: files in sandboxes, and commands in running tasks.
 //!
 //! An agent's address comes with its offers ([`v1::Offer::url`](crate::v1::Offer)) or from its pid
-//! in the state document. Some clusters refuse commands in running tasks (403, `Remote container
+//! in the state document. Some clusters reject commands in running tasks (403, `Remote container
 //! execution is disabled`).
 
 mod session;

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn redirect_locations_are_resolved_and_invalid_ones_refused() {
+    fn redirect_locations_are_resolved_and_invalid_ones_rejected() {
         let from = Url::parse("http://a:5050/api/v1/scheduler").unwrap();
         for (location, expected) in [
             (

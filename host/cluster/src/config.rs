@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_master_addresses_are_refused_with_reason() {
+    fn invalid_master_addresses_are_rejected_with_reason() {
         for (master, why) in [
             ("h", "expected host:port"),
             ("", "expected host:port"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of the connection or a refusal of the cluster manager. The texts name the server and
+/// An error of the connection or a rejection of the cluster manager. The texts name the server and
 /// what an operator can check; the cause is in [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -115,9 +115,9 @@ pub enum Error {
         oldest: String,
     },
 
-    /// The call was refused.
+    /// The call was rejected.
     #[error("{call} was rejected with {status}: {body}")]
-    Refused {
+    Rejected {
         /// The call's type (`ACCEPT`) or the path.
         call: String,
         /// The HTTP status.
@@ -288,7 +288,7 @@ impl Error {
             | Self::Silent { .. }
             | Self::TimedOut { .. } => true,
             Self::NoMaster { source, .. } => source.is_transient(),
-            Self::Refused { status, .. } => *status >= 500,
+            Self::Rejected { status, .. } => *status >= 500,
             Self::Config { .. }
             | Self::Redirect { .. }
             | Self::TooOld { .. }

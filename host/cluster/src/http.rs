@@ -310,7 +310,7 @@ impl Http {
                 address,
                 call: request.call.clone(),
             },
-            _ => Error::Refused {
+            _ => Error::Rejected {
                 call: request.call.clone(),
                 status: status.as_u16(),
                 body: body.text(deadline).await,

@@ -156,7 +156,7 @@ impl Login {
             answer.extend_from_slice(&part);
         }
         if status != StatusCode::OK {
-            return Err(Error::Refused {
+            return Err(Error::Rejected {
                 call: format!("{CALL} of {:?} at {}", self.uid, self.address()),
                 status: status.as_u16(),
                 body: String::from_utf8_lossy(&answer).chars().take(200).collect(),

@@ -185,12 +185,12 @@ async fn a_command_that_takes_too_long_is_ended() {
 }
 
 #[tokio::test]
-async fn refused_command_returns_status_and_reason() {
+async fn rejected_command_returns_status_and_reason() {
     let server =
         Server::start(|_| text_answer("403 Forbidden", "Remote container execution is disabled")).await;
     let error = run(&server, Duration::from_secs(10)).await.unwrap_err();
     assert!(
-        matches!(&error, Error::Refused { status: 403, body, .. } if body == "Remote container execution is disabled"),
+        matches!(&error, Error::Rejected { status: 403, body, .. } if body == "Remote container execution is disabled"),
         "{error:?}"
     );
     assert_eq!(
@@ -256,7 +256,7 @@ async fn files_are_listed_and_read_as_recorded() {
     assert_eq!(agents.read(at, "/stdout", 100_000, 10).await.unwrap().data, "");
     assert_eq!(agents.size(at, "/stdout").await.unwrap(), 4);
     let error = agents.read(at, "/nope", 0, 1).await.unwrap_err();
-    assert!(matches!(error, Error::Refused { status: 404, .. }), "{error:?}");
+    assert!(matches!(error, Error::Rejected { status: 404, .. }), "{error:?}");
 }
 
 #[tokio::test]

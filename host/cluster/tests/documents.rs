@@ -181,7 +181,7 @@ async fn a_service_account_logs_in_for_each_document() {
 }
 
 #[tokio::test]
-async fn refused_login_is_an_error_and_no_master_is_contacted() {
+async fn rejected_login_is_an_error_and_no_master_is_contacted() {
     let server = master("m").await;
     let login = Server::start(|_| text_answer("401 Unauthorized", "who are you")).await;
     let config = Config {
@@ -190,7 +190,7 @@ async fn refused_login_is_an_error_and_no_master_is_contacted() {
     };
     let error = Client::new(config).unwrap().state().await.unwrap_err();
     assert!(
-        matches!(&error, Error::Refused { call, status: 401, body } if call.contains("the login of \"dns\"") && body == "who are you"),
+        matches!(&error, Error::Rejected { call, status: 401, body } if call.contains("the login of \"dns\"") && body == "who are you"),
         "{error:?}"
     );
     assert!(server.requests().is_empty());
@@ -220,7 +220,7 @@ async fn client_creation_fails_for_an_invalid_service_account() {
 }
 
 #[tokio::test]
-async fn tls_check_refuses_invalid_certificates() {
+async fn tls_check_rejects_invalid_certificates() {
     let pair = [&include_bytes!("tls/cert.pem")[..], include_bytes!("tls/key.pem")].concat();
     let with = |identity: &[u8]| Tls {
         identity: Some(identity.to_vec()),

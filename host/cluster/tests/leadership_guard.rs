@@ -80,7 +80,7 @@ fn client(server: &Server) -> Client {
 }
 
 #[tokio::test]
-async fn calls_are_refused_without_leadership_but_queries_are_sent() {
+async fn calls_are_rejected_without_leadership_but_queries_are_sent() {
     let server = master().await;
     let guard = ScriptedGuard::after(Duration::from_mins(1));
     let client = client(&server).with_guard(guard.clone());

@@ -174,7 +174,7 @@ async fn documents_are_read_as_recorded() {
 }
 
 #[tokio::test]
-async fn old_masters_are_refused() {
+async fn old_masters_are_rejected() {
     let server = Server::start(move |_| json_answer(&json!({"version": "1.11.0"}))).await;
     let found = client(&[server.name()]).supported_version().await;
     assert_eq!(found.unwrap(), "1.11.0");
@@ -253,7 +253,7 @@ async fn recorded_redirect_is_followed_to_its_location() {
 }
 
 #[tokio::test]
-async fn redirects_to_another_scheme_or_with_credentials_are_refused() {
+async fn redirects_to_another_scheme_or_with_credentials_are_rejected() {
     for (location, why) in [
         ("https://elsewhere:1/", "between http and https"),
         ("//u:p@elsewhere:1/", "no credentials"),
@@ -279,7 +279,7 @@ async fn redirect_loop_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn refusal_returns_status_and_text_and_no_other_master_is_tried() {
+async fn rejection_returns_status_and_text_and_no_other_master_is_tried() {
     let other = Server::start(|_| json_answer(&json!({}))).await;
     let server =
         Server::start(|_| text_answer("415 Unsupported Media Type", "Expecting 'Content-Type'")).await;
@@ -295,11 +295,11 @@ async fn refusal_returns_status_and_text_and_no_other_master_is_tried() {
 }
 
 #[tokio::test]
-async fn text_of_a_long_refusal_is_truncated() {
+async fn text_of_a_long_rejection_is_truncated() {
     let server = Server::start(|_| text_answer("400 Bad Request", &"x".repeat(100_000))).await;
     let error = client(&[server.name()]).get_tasks().await.unwrap_err();
     assert!(
-        matches!(&error, Error::Refused { body, .. } if body.len() == 4096),
+        matches!(&error, Error::Rejected { body, .. } if body.len() == 4096),
         "{}",
         error.to_string().len()
     );

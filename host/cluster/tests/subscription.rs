@@ -316,7 +316,7 @@ async fn invalid_event_does_not_end_the_stream() {
 }
 
 #[tokio::test]
-async fn refused_framework_gets_an_error_event_with_the_reason() {
+async fn rejected_framework_gets_an_error_event_with_the_reason() {
     let server =
         Server::master(|_| vec![Step::Send(recorded("1-main/13-resubscribe-removed.http.bin"))]).await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
@@ -368,7 +368,7 @@ async fn calls_carry_the_stream_id_on_separate_connections() {
     };
     let offers = || vec![OfferId::from("o-1"), OfferId::from("o-2")];
     let (task_id, agent_id) = (TaskId::from("t"), AgentId::from("a"));
-    let second = Filters::refuse(Duration::from_secs(1));
+    let second = Filters::reject(Duration::from_secs(1));
     caller
         .accept(offers(), vec![Operation::launch(vec![task])], second.clone())
         .await
@@ -457,7 +457,7 @@ async fn dropping_a_subscription_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn refused_call_returns_status_and_text() {
+async fn rejected_call_returns_status_and_text() {
     for (file, status, text) in [
         (
             "1-main/12-disconnected-call.raw",
@@ -471,7 +471,7 @@ async fn refused_call_returns_status_and_text() {
             "Authenticated principal 'ops' does not match",
         ),
     ] {
-        let refusal = recorded(file);
+        let rejection = recorded(file);
         let server = Server::master(move |request| {
             if request.json()["type"] == "SUBSCRIBE" {
                 return vec![
@@ -479,13 +479,13 @@ async fn refused_call_returns_status_and_text() {
                     Step::Silence,
                 ];
             }
-            vec![Step::Send(refusal.clone())]
+            vec![Step::Send(rejection.clone())]
         })
         .await;
         let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
         subscription.events.next().await.unwrap();
         let error = subscription.caller.revive().await.unwrap_err();
-        let Error::Refused {
+        let Error::Rejected {
             call,
             status: found,
             body,

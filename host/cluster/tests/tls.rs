@@ -43,7 +43,7 @@ async fn master_with_a_trusted_certificate_is_accepted() {
 }
 
 #[tokio::test]
-async fn master_with_an_untrusted_certificate_is_refused() {
+async fn master_with_an_untrusted_certificate_is_rejected() {
     let (name, version) = version_over_tls(true, Some(OTHER_CERTIFICATE)).await;
     let error = version.unwrap_err();
     assert!(
@@ -82,7 +82,7 @@ fn client_with_credentials(server: &Server, host: &str, tls: Tls) -> Client {
 
 /// The certificate is trusted, but for another name, so the server is not the configured one.
 #[tokio::test]
-async fn certificate_for_another_name_is_refused_before_credentials_are_sent() {
+async fn certificate_for_another_name_is_rejected_before_credentials_are_sent() {
     let server =
         Server::secured(|_| json_answer(&json!({"version": "1.11.0", "leader": "master@127.0.0.1:1"}))).await;
     let trusting = |verify| Tls {
@@ -144,7 +144,7 @@ async fn verification_is_on_unless_it_is_switched_off() {
 }
 
 #[tokio::test]
-async fn invalid_certificate_authorities_are_refused() {
+async fn invalid_certificate_authorities_are_rejected() {
     let tls = Some(Tls {
         verify: true,
         authorities: Some(b"nothing".to_vec()),

@@ -135,7 +135,7 @@ async fn last_leader_is_kept_during_an_outage_and_expired_session_reopened() {
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     let first = register(&masters, "/mesos", 5060).await;
     let client = Client::new(Config {
-        // ZooKeeper without its data refuses clients that have seen later transactions; they give
+        // ZooKeeper without its data rejects clients that have seen later transactions; they give
         // up after this timeout.
         zookeeper_timeout: Duration::from_secs(3),
         ..config(format!("zk://{}/mesos", server.address()))

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn load_refuses_old_keys_with_new_name() {
+    fn load_rejects_old_keys_with_new_name() {
         for (text, expected) in [
             (
                 "[cluster]\nuntil_zookeeper = []\n",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn load_refuses_old_values_with_new_value() {
+    fn load_rejects_old_values_with_new_value() {
         for (key, old, new) in VALUES {
             let (section, name) = key.rsplit_once('.').expect("a key of a section");
             if section == "discovery" {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn mesos_dns_file_with_old_key_is_refused_with_new_name() {
+    fn mesos_dns_file_with_old_key_is_rejected_with_new_name() {
         for (old, new) in MESOS_DNS_KEYS {
             let file = json!({"masters": ["10.0.0.1:5050"], old: null});
             let error = read_mesos_dns(file.to_string().as_bytes())

@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn exposed_port_needs_credentials_or_trusted_networks() {
-        for (text, refused) in [
+        for (text, rejected) in [
             ("listener = \"10.0.0.1\"", true),
             (
                 "listener = \"10.0.0.1\"\ntrusted_networks = [\"10.0.0.0/8\"]",
@@ -334,7 +334,7 @@ mod tests {
             ("listener = \"::1\"", false),
         ] {
             let section: Workflow = toml::from_str(text).expect("a section");
-            assert_eq!(!section.gaps().is_empty(), refused, "{text}");
+            assert_eq!(!section.gaps().is_empty(), rejected, "{text}");
         }
     }
 }

@@ -70,7 +70,7 @@ impl StreamLost {
             Self::Cluster(error) if error.is_not_found() => Failure::NotFound,
             Self::Cluster(error) if error.is_not_ready() => Failure::NotReady,
             Self::Cluster(error) if error.is_transient() => Failure::Broken,
-            Self::Cluster(_) => Failure::Refused,
+            Self::Cluster(_) => Failure::Rejected,
         }
     }
 

@@ -33,7 +33,7 @@ use crate::listing::BUSY_TIMEOUT;
 use crate::metrics::{Metrics, RequestLabels};
 use crate::shared::Shared;
 use crate::zone::Zone;
-use answer::{busy, is_current, json, json_text, not_ready, plain, refused, tagged, unchanged};
+use answer::{busy, is_current, json, json_text, not_ready, plain, rejected, tagged, unchanged};
 use enumeration::{Enumeration, MAX_ENUMERATIONS};
 use lookup::{Host, Service};
 use route::Route;
@@ -91,7 +91,7 @@ async fn handle(State(api): State<Api>, request: Request) -> Response {
             route.name(),
             api.answer(route, request.headers(), uri.query(), owner).await,
         ),
-        Err(refusal) => ("none", refused(&refusal)),
+        Err(rejection) => ("none", rejected(&rejection)),
     };
     let labels = RequestLabels {
         route: name,

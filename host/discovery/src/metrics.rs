@@ -42,9 +42,9 @@ pub(crate) struct LimitedLabels {
     pub(crate) action: &'static str,
 }
 
-/// Labels of a refused query.
+/// Labels of a rejected query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-pub(crate) struct RefusedLabels {
+pub(crate) struct RejectedLabels {
     /// `recursion`: an external name, from a client outside `allow_recursion`; `transfer`: a zone
     /// transfer to a client outside `allow_transfer`; `outside`: an external name while forwarding
     /// is off.
@@ -85,7 +85,7 @@ transom_common::metrics! {
         limited: Family<LimitedLabels, Counter>
             => "transom_discovery_rate_limited",
             "Answers that rate limiting dropped (drop) or truncated (slip) over UDP, or replaced by 429 over HTTPS (reject)";
-        refused: Family<RefusedLabels, Counter>
+        rejected: Family<RejectedLabels, Counter>
             => "transom_discovery_refused",
             "DNS queries refused, by reason: recursion or transfer not allowed for the client, or outside the zone without forwarding";
         requests: Family<RequestLabels, Counter>
@@ -142,8 +142,8 @@ impl Metrics {
         self.limited.get_or_create(&LimitedLabels { action }).inc();
     }
 
-    pub(crate) fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&RefusedLabels { reason }).inc();
+    pub(crate) fn rejected(&self, reason: &'static str) {
+        self.rejected.get_or_create(&RejectedLabels { reason }).inc();
     }
 
     pub(crate) fn request(&self, labels: &RequestLabels, duration: Duration) {

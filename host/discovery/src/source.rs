@@ -95,7 +95,7 @@ pub(crate) enum Failure {
     /// 404.
     NotFound,
     /// Any other error status, which is permanent.
-    Refused,
+    Rejected,
 }
 
 /// What to do after a failed attempt.
@@ -153,7 +153,7 @@ impl Attempts {
         let lost_for = now - *self.lost_since.get_or_insert(now);
         let not_found_for = self.not_found_since.map_or(Duration::ZERO, |since| now - since);
         let no_stream = match failure {
-            Failure::Refused => true,
+            Failure::Rejected => true,
             Failure::NotFound => not_found_for >= self.stream_timeouts.not_found,
             Failure::Broken | Failure::NotReady => false,
         };
@@ -169,7 +169,7 @@ impl Attempts {
                 // The first retry of a broken stream is immediate; the document is polled after the
                 // second failure.
                 Failure::Broken => self.failures > 1,
-                Failure::NotReady | Failure::Refused => false,
+                Failure::NotReady | Failure::Rejected => false,
             };
         let mut retry = BACKOFF.jittered(self.failures.saturating_sub(1));
         if no_stream {
@@ -251,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn attempts_poll_immediately_when_refused_and_after_second_broken_stream() {
-        use Failure::{Broken, Refused};
+    fn attempts_poll_immediately_when_rejected_and_after_second_broken_stream() {
+        use Failure::{Broken, Rejected};
         assert_eq!(
-            decisions(true, &[(0.0, Refused), (30.0, Refused)]),
+            decisions(true, &[(0.0, Rejected), (30.0, Rejected)]),
             [(true, true); 2]
         );
         assert_eq!(

@@ -85,12 +85,12 @@ async fn new_leader_ends_the_retry_delay() {
     let (_server, masters, first, node, discovery) = site().await;
     let second = leading(2).await;
     register(&masters, "/mesos", second.addr.port()).await;
-    let refuse_all =
-        |script: &mut MasterScript| (script.snapshot, script.refusal, script.document) = (None, 503, None);
+    let reject_all =
+        |script: &mut MasterScript| (script.snapshot, script.rejection, script.document) = (None, 503, None);
     let accepted_snapshot: Value = second.script.lock().unwrap().snapshot.clone().unwrap();
-    // Both masters refuse until the retry delay is longer than the time that this test allows.
-    second.set(refuse_all);
-    first.set(refuse_all);
+    // Both masters reject until the retry delay is longer than the time that this test allows.
+    second.set(reject_all);
+    first.set(reject_all);
     first.hang_up();
     // Each attempt requests the stream from the leader first and then from the other master.
     wait_until("many attempts", async || second.subscribe_requests() >= 4).await;
@@ -113,7 +113,7 @@ async fn changes_of_masters_are_published_immediately() {
         create_path(&masters, "/mesos", Acls::anyone_all()).await;
         let first = leading(1).await;
         if !streams {
-            first.set(|script| (script.snapshot, script.refusal) = (None, 403));
+            first.set(|script| (script.snapshot, script.rejection) = (None, 403));
         }
         register(&masters, "/mesos", first.addr.port()).await;
         let config = Config {

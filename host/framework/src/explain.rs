@@ -48,7 +48,7 @@ pub trait Placements: fmt::Debug + Send + Sync {
 
     /// The reason why an operator cannot have a check of this task executed; `None`: the task is not
     /// of this service, or the service itself executes its checks.
-    fn probe_refusal(&self, task: &str) -> Option<String>;
+    fn probe_rejection(&self, task: &str) -> Option<String>;
 }
 
 /// Explains which agents may run one more instance of a run spec. The explanation has the run

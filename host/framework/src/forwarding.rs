@@ -150,7 +150,7 @@ impl<H: Send + Sync + 'static> Forwarding<H> {
         let body: Bytes = Request::from_parts(head.clone(), body)
             .extract()
             .await
-            .map_err(|refused: BytesRejection| ApiError::new(refused.status(), refused.body_text()))?;
+            .map_err(|rejected: BytesRejection| ApiError::new(rejected.status(), rejected.body_text()))?;
         let forwarded_head = self.forwarded_head(&head);
         loop {
             let LeaderAddress::Other(address) = leader else {

@@ -136,7 +136,7 @@ pub struct Framework {
     pub revive_interval: Duration,
     /// How long the unused rest of an accepted offer is not offered again; `None`: the scheduler's
     /// default.
-    pub refuse_rest: Option<Duration>,
+    pub reject_rest: Option<Duration>,
     /// How the scheduler treats agents for which maintenance is scheduled.
     pub maintenance: MaintenanceMode,
     /// The metrics of the scheduler, kept across terms.
@@ -262,8 +262,8 @@ impl Framework {
             self.plugins.clone(),
         );
         config.revive_interval = self.revive_interval;
-        if let Some(refuse_rest) = self.refuse_rest {
-            config.refuse_rest = refuse_rest;
+        if let Some(reject_rest) = self.reject_rest {
+            config.reject_rest = reject_rest;
         }
         config.maintenance = self.maintenance;
         let started = config.start(self.metrics.clone(), token.clone()).await;

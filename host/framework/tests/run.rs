@@ -109,7 +109,7 @@ async fn framework(dir: &Path, token: &CancellationToken) -> (Framework, Arc<dyn
         cluster: Client::new(cluster).unwrap(),
         plugins: plugins.clone(),
         revive_interval: Duration::from_secs(1),
-        refuse_rest: None,
+        reject_rest: None,
         maintenance: transom_scheduler::MaintenanceMode::default(),
         metrics: Metrics::register(&mut registry, "f"),
     };

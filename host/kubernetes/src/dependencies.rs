@@ -97,7 +97,7 @@ impl SandboxFile<'_> {
 /// Maps the error of a file that does not exist to `None`.
 fn none_if_missing<T>(read: transom_cluster::Result<T>) -> transom_cluster::Result<Option<T>> {
     match read {
-        Err(transom_cluster::Error::Refused { status: 404, .. }) => Ok(None),
+        Err(transom_cluster::Error::Rejected { status: 404, .. }) => Ok(None),
         read => read.map(Some),
     }
 }

@@ -46,7 +46,7 @@ impl Placements for Explainer {
         explained.ok_or_else(|| self.not_pending(&self.views.get(), kind, number))
     }
 
-    fn probe_refusal(&self, task: &str) -> Option<String> {
+    fn probe_rejection(&self, task: &str) -> Option<String> {
         let view = self.views.get();
         let kind = Kind::ALL
             .into_iter()

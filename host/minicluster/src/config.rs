@@ -410,9 +410,9 @@ mod tests {
             assert_eq!(name.parse(), Ok(images));
             assert_eq!(images.to_string(), name);
         }
-        let refused = "runc".parse::<Images>().unwrap_err();
+        let rejected = "runc".parse::<Images>().unwrap_err();
         assert_eq!(
-            refused,
+            rejected,
             "`runc` is not one of auto, podman, docker, process, none"
         );
     }

@@ -25,18 +25,18 @@ pub(crate) type Body = BoxBody<Bytes, ConnectionCut>;
 
 /// A response that ends a request early.
 #[derive(Debug)]
-pub(crate) struct Refusal(Box<Response<Body>>);
+pub(crate) struct Rejection(Box<Response<Body>>);
 
 /// The response to a request, or one that ended it early.
-pub(crate) type HttpResult = Result<Response<Body>, Refusal>;
+pub(crate) type HttpResult = Result<Response<Body>, Rejection>;
 
-impl From<Response<Body>> for Refusal {
+impl From<Response<Body>> for Rejection {
     fn from(response: Response<Body>) -> Self {
         Self(Box::new(response))
     }
 }
 
-impl Refusal {
+impl Rejection {
     /// The response to send.
     pub(crate) fn into_response(self) -> Response<Body> {
         *self.0
@@ -115,7 +115,7 @@ where
                 shared.wait_for_port(&port).await?;
             }
             if let Err((status, why)) = guard::check(&shared.access, &request, local) {
-                return Ok(refusal(status, why).into_response());
+                return Ok(rejection(status, why).into_response());
             }
             Ok::<_, ConnectionCut>(handler(shared, request).await)
         }
@@ -140,18 +140,18 @@ where
 }
 
 /// Reads a request's body; the error is the response to send.
-pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Refusal> {
+pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Rejection> {
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(refusal(
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(rejection(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("The body is larger than {MAX_BODY_BYTES} bytes"),
         )),
-        Ok(Err(error)) => Err(refusal(
+        Ok(Err(error)) => Err(rejection(
             StatusCode::BAD_REQUEST,
             format!("Failed to read the body: {error}"),
         )),
-        Err(_) => Err(refusal(
+        Err(_) => Err(rejection(
             StatusCode::REQUEST_TIMEOUT,
             "The body did not arrive in time",
         )),
@@ -164,13 +164,13 @@ pub(crate) async fn read_call(
     method: &Method,
     headers: &HeaderMap,
     body: Incoming,
-) -> Result<Value, Refusal> {
+) -> Result<Value, Rejection> {
     if method != Method::POST {
         return Err(not_allowed(method, &["POST"]));
     }
     let body = read_body(body).await?;
     check_content_type(headers)?;
-    schema::read_body(message, "Call", &body).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
+    schema::read_body(message, "Call", &body).map_err(|why| rejection(StatusCode::BAD_REQUEST, why))
 }
 
 /// The path without a trailing slash and without the prefix of the master (`/master`) or the agent.
@@ -197,7 +197,7 @@ pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response<Body
 }
 
 /// A text response that ends the request early.
-pub(crate) fn refusal(status: StatusCode, body: impl Into<String>) -> Refusal {
+pub(crate) fn rejection(status: StatusCode, body: impl Into<String>) -> Rejection {
     text(status, body).into()
 }
 
@@ -246,11 +246,11 @@ pub(crate) fn reply(reply: &crate::state::Reply) -> Response<Body> {
     }
 }
 
-pub(crate) fn not_found() -> Refusal {
-    refusal(StatusCode::NOT_FOUND, "404 Not Found.")
+pub(crate) fn not_found() -> Rejection {
+    rejection(StatusCode::NOT_FOUND, "404 Not Found.")
 }
 
-pub(crate) fn not_allowed(method: &Method, allowed: &[&str]) -> Refusal {
+pub(crate) fn not_allowed(method: &Method, allowed: &[&str]) -> Rejection {
     let expected = allowed.join("', '");
     let mut response = text(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -357,16 +357,16 @@ fn decode(text: &str) -> String {
 
 /// Rejects bodies that are not JSON: the type must be exactly `application/json`, without
 /// parameters.
-pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
-    let refuse = |status, body: &str| Err(refusal(status, body));
+pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Rejection> {
+    let reject = |status, body: &str| Err(rejection(status, body));
     match headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes) {
-        None => refuse(StatusCode::BAD_REQUEST, "Expecting 'Content-Type' to be present"),
+        None => reject(StatusCode::BAD_REQUEST, "Expecting 'Content-Type' to be present"),
         Some(b"application/json") => Ok(()),
-        Some(b"application/x-protobuf") => refuse(
+        Some(b"application/x-protobuf") => reject(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "This cluster speaks application/json only",
         ),
-        Some(_) => refuse(
+        Some(_) => reject(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "Expecting 'Content-Type' of application/json or application/x-protobuf",
         ),
@@ -375,7 +375,7 @@ pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Rejects bodies of another type than `expected` on a route whose real counterpart reads no type.
 /// Its clients send the expected one or none.
-pub(crate) fn check_plain_type(headers: &HeaderMap, expected: &str) -> Result<(), Refusal> {
+pub(crate) fn check_plain_type(headers: &HeaderMap, expected: &str) -> Result<(), Rejection> {
     let is_expected = |value: &HeaderValue| {
         let essence = value.to_str().unwrap_or_default().split(';').next();
         essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(expected))
@@ -383,7 +383,7 @@ pub(crate) fn check_plain_type(headers: &HeaderMap, expected: &str) -> Result<()
     if headers.get_all(header::CONTENT_TYPE).iter().all(is_expected) {
         return Ok(());
     }
-    Err(refusal(
+    Err(rejection(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         format!("Expecting 'Content-Type' of {expected}, or none"),
     ))
@@ -409,11 +409,11 @@ pub(crate) fn accepts(headers: &HeaderMap, content_type: &str) -> bool {
 }
 
 /// Rejects clients that do not accept JSON.
-pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Rejection> {
     if accepts(headers, "application/json") {
         return Ok(());
     }
-    Err(refusal(
+    Err(rejection(
         StatusCode::NOT_ACCEPTABLE,
         "Expecting 'Accept' to allow 'application/x-protobuf' or 'application/json'",
     ))
@@ -425,7 +425,7 @@ pub(crate) fn authenticate(
     shared: &Shared,
     headers: &HeaderMap,
     realm: &str,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<String>, Rejection> {
     if shared.config.credentials.is_empty() {
         return Ok(None);
     }

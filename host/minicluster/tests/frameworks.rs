@@ -43,7 +43,7 @@ async fn every_agent_is_offered_immediately_and_again_when_the_decline_filter_ex
 }
 
 #[tokio::test]
-async fn an_update_of_a_framework_without_its_id_is_refused() {
+async fn an_update_of_a_framework_without_its_id_is_rejected() {
     let cluster = Cluster::start(0, |_| ()).await;
     let framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let update =

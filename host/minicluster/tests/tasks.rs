@@ -260,21 +260,21 @@ async fn two_tasks_cannot_use_the_same_port() {
     let mut second = first.clone();
     second["task_id"]["value"] = json!("second");
     framework.launch(&offer, json!([first, second])).await;
-    let refused = framework.wait_for_state("second", "TASK_ERROR").await;
-    assert_eq!(refused["reason"], "REASON_TASK_INVALID");
+    let rejected = framework.wait_for_state("second", "TASK_ERROR").await;
+    assert_eq!(rejected["reason"], "REASON_TASK_INVALID");
     assert!(
-        refused["message"]
+        rejected["message"]
             .as_str()
             .unwrap()
             .starts_with("Total resources cpus(allocated: test):0.1"),
-        "{refused}"
+        "{rejected}"
     );
     framework.wait_for_state("first", "TASK_RUNNING").await;
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn container_images_are_refused_with_a_reason() {
+async fn container_images_are_rejected_with_a_reason() {
     let cluster = Cluster::start(1, |config| config.images = transom_minicluster::Images::None).await;
     let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;
@@ -309,9 +309,9 @@ async fn docker_containers_and_separate_networks_are_rejected_in_groups() {
     for (container, expected) in cases {
         let offer = framework.offer().await;
         let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
-        let mut refused = task("refused", &offer, "true");
-        refused["container"] = container;
-        let group = json!({"executor": executor, "task_group": {"tasks": [refused]}});
+        let mut rejected = task("refused", &offer, "true");
+        rejected["container"] = container;
+        let group = json!({"executor": executor, "task_group": {"tasks": [rejected]}});
         framework
             .accept(&offer, json!([{"type": "LAUNCH_GROUP", "launch_group": group}]))
             .await;

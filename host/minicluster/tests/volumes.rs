@@ -484,8 +484,8 @@ async fn mount_disk_is_reserved_and_used_as_a_whole_only() {
     let mut writer = task("writer", &offer, "echo hello > data/x");
     writer["resources"].as_array_mut().unwrap().push(volume.clone());
     framework.launch(&offer, json!([partial, writer])).await;
-    let refused = framework.wait_for_state("partial", "TASK_ERROR").await;
-    assert_eq!(refused["reason"], "REASON_TASK_INVALID");
+    let rejected = framework.wait_for_state("partial", "TASK_ERROR").await;
+    assert_eq!(rejected["reason"], "REASON_TASK_INVALID");
     let offer = finished_and_offered(&mut framework, "writer").await;
     assert_eq!(files_below(&roots.path().join("m")), ["hello\n"]);
     let mut reader = task("reader", &offer, "grep -q hello data/x");

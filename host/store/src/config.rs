@@ -250,7 +250,7 @@ mod tests {
         match config.backend() {
             Ok(Backend::Redis(info)) => *info,
             Ok(Backend::File(dir)) => panic!("{} is no directory", dir.display()),
-            Err(refused) => panic!("{refused}"),
+            Err(rejected) => panic!("{rejected}"),
         }
     }
 
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_addresses_are_refused_with_reason() {
+    fn invalid_addresses_are_rejected_with_reason() {
         for (server, reason) in [
             ("", "port is missing"),
             ("file:", "directory name is missing"),
@@ -336,25 +336,28 @@ mod tests {
             ("redis://h:1/70000", "out of range"),
             ("redis://me@h:1", "without a password"),
         ] {
-            let Err(refused) = Config::new(server).backend() else {
+            let Err(rejected) = Config::new(server).backend() else {
                 panic!("`{server}` is an address")
             };
             assert!(
-                matches!(&refused, Error::Unsupported { reason: found, .. }
+                matches!(&rejected, Error::Unsupported { reason: found, .. }
                     if found.to_lowercase().contains(&reason.to_lowercase())),
-                "`{server}`: {refused}"
+                "`{server}`: {rejected}"
             );
-            assert!(refused.to_string().contains("file:DIR"), "{refused}");
+            assert!(rejected.to_string().contains("file:DIR"), "{rejected}");
         }
     }
 
     #[test]
     fn passwords_are_never_shown() {
         for server in ["redis://me:secret@h:1/x", "http://:secret@h", "me:secret@h"] {
-            let Err(refused) = Config::new(server).backend() else {
+            let Err(rejected) = Config::new(server).backend() else {
                 panic!("`{server}` is an address")
             };
-            assert!(!format!("{refused} {refused:?}").contains("secret"), "{refused}");
+            assert!(
+                !format!("{rejected} {rejected:?}").contains("secret"),
+                "{rejected}"
+            );
         }
         let mut config = Config::new("redis://me:secret@h:1");
         config.password = Some("secret".into());

@@ -192,11 +192,11 @@ async fn batches_are_atomic(store: &Arc<dyn Store>) {
     assert_eq!(store.get(&key("a")).await.unwrap().unwrap().version, versions[0]);
     assert_eq!(store.get(&key("b")).await.unwrap().unwrap().version, versions[1]);
     assert_eq!(versions[2], 0);
-    let refused = Batch::new()
+    let rejected = Batch::new()
         .put(key("a"), "x", Expect::Any)
         .delete(key("b"), Expect::Any)
         .put(key("d"), "x", Expect::Version(7));
-    conflict(store.commit(refused).await, &key("d"), None);
+    conflict(store.commit(rejected).await, &key("d"), None);
     assert_eq!(store.get(&key("a")).await.unwrap().unwrap().value.as_ref(), b"1");
     assert_eq!(keys(store, "conformance/batch/").await, [key("a"), key("b")]);
 }

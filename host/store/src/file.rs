@@ -255,7 +255,7 @@ fn open_database(dir: &Path) -> Result<Database> {
     let database = Builder::new()
         .set_cache_size(CACHE_BYTES)
         .create_file(file)
-        .map_err(|source| refused(dir, &path, source))?;
+        .map_err(|source| rejected(dir, &path, source))?;
     // A new file is durable only once its directory entry is.
     fs::File::open(dir)
         .and_then(|dir| dir.sync_all())
@@ -264,7 +264,7 @@ fn open_database(dir: &Path) -> Result<Database> {
     Ok(database)
 }
 
-fn refused(dir: &Path, path: &Path, source: DatabaseError) -> Error {
+fn rejected(dir: &Path, path: &Path, source: DatabaseError) -> Error {
     match source {
         DatabaseError::DatabaseAlreadyOpen => Error::Locked { path: dir.to_owned() },
         DatabaseError::Storage(StorageError::Io(source))

@@ -119,8 +119,8 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Js
 
 async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
     let limit = request.extensions().get::<MaxBody>().copied();
-    Bytes::from_request(request, state).await.map_err(|refused| {
-        let status = refused.status();
+    Bytes::from_request(request, state).await.map_err(|rejected| {
+        let status = rejected.status();
         let text = match status {
             StatusCode::PAYLOAD_TOO_LARGE => too_large(limit),
             _ => "The body could not be read".to_owned(),

@@ -1,7 +1,7 @@
 //! Serves a port until shutdown.
 
 mod body_deadline;
-mod refusals;
+mod rejections;
 mod streams;
 mod write_deadline;
 
@@ -30,7 +30,7 @@ use tower::ServiceExt;
 use transom_common::error_chain;
 
 use self::body_deadline::BodyLate;
-use self::refusals::{Refusals, RequestActivity};
+use self::rejections::{Rejections, RequestActivity};
 use self::streams::{CLOSE, Streams};
 use self::write_deadline::WriteDeadline;
 use crate::connections::LocalAddr;
@@ -313,7 +313,7 @@ impl NewConnection {
         let request_disconnect = disconnect.clone();
         let max_head = limits.max_head.max(MIN_HEAD_BYTES);
         let stream = WriteDeadline::new(TokioIo::new(stream), limits.write_timeout);
-        let stream = Refusals::new(stream, activity.clone(), max_head);
+        let stream = Rejections::new(stream, activity.clone(), max_head);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (head, body) = request.into_parts();
             let (body, late) = body_deadline::bounded(body, limits);
@@ -411,7 +411,7 @@ pub fn body_limited(router: Router, max: usize) -> Router {
             request.extensions_mut().insert(MaxBody(max));
             async move {
                 let late = request.extensions().get::<BodyLate>().cloned();
-                let response = refuse_large_body(max, request, next).await;
+                let response = reject_large_body(max, request, next).await;
                 body_deadline::replaced(response, late.as_ref())
             }
         }))
@@ -420,7 +420,7 @@ pub fn body_limited(router: Router, max: usize) -> Router {
 
 /// A body with a too large `Content-Length` is rejected before it is read, whether or not the
 /// handler would read it.
-async fn refuse_large_body(max: usize, request: Request, next: Next) -> Response {
+async fn reject_large_body(max: usize, request: Request, next: Next) -> Response {
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced
         .and_then(|length| length.to_str().ok())

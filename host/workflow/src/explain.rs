@@ -50,7 +50,7 @@ impl Placements for Explainer {
         })
     }
 
-    fn probe_refusal(&self, task: &str) -> Option<String> {
+    fn probe_rejection(&self, task: &str) -> Option<String> {
         let of_task = self.index.active(&TaskId::from(task)).map(|job| job.id.clone());
         let job = of_task.or_else(|| Some(self.index.get(&JobId::parse(task).ok()?)?.id.clone()))?;
         Some(format!(
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
     use crate::testing::Site;
 
-    /// Status and text of a refusal.
-    async fn refused(site: &Site, id: &str) -> (StatusCode, String) {
+    /// Status and text of a rejection.
+    async fn rejected(site: &Site, id: &str) -> (StatusCode, String) {
         let error = site.explainer.explain(id).await.unwrap_err();
         (error.status(), error.message().to_owned())
     }
@@ -98,7 +98,7 @@ mod tests {
             ("absent", StatusCode::NOT_FOUND, "`GET /v0/queue`"),
             ("", StatusCode::BAD_REQUEST, "is empty"),
         ] {
-            let (found, text) = refused(&site, id).await;
+            let (found, text) = rejected(&site, id).await;
             assert_eq!(found, status, "{id}: {text}");
             assert!(text.contains(part), "{id}: {text}");
         }
@@ -119,9 +119,9 @@ mod tests {
             .task
             .clone();
         for name in ["a b", task.as_str()] {
-            let reason = site.explainer.probe_refusal(name);
+            let reason = site.explainer.probe_rejection(name);
             assert!(reason.is_some_and(|it| it.contains("no checks")), "{name}");
         }
-        assert_eq!(site.explainer.probe_refusal("absent"), None);
+        assert_eq!(site.explainer.probe_rejection("absent"), None);
     }
 }

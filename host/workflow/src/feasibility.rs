@@ -275,8 +275,8 @@ mod tests {
                 None => has.contains(&text),
             };
             let judge = |has: &Vec<&str>| {
-                let refused = (0..).zip(&texts).find(|(_, text)| !met(has, text));
-                refused.map_or(Verdict::Fits, |(index, _)| Verdict::Refused(index))
+                let rejected = (0..).zip(&texts).find(|(_, text)| !met(has, text));
+                rejected.map_or(Verdict::Fits, |(index, _)| Verdict::Refused(index))
             };
             Ok(self.0.iter().map(judge).collect())
         }

@@ -184,15 +184,19 @@ fn rejections(reasons: &Reasons, constraints: &[String], reported: &[String]) ->
                 .get(**index as usize)
                 .is_none_or(|condition| !reported.contains(condition))
         })
-        .map(|(index, refused)| {
-            if reasons.last_offers > 0 && *refused >= reasons.last_offers {
+        .map(|(index, rejected)| {
+            if reasons.last_offers > 0 && *rejected >= reasons.last_offers {
                 format!(
                     "no offered agent satisfies the constraint {} ({} offered)",
                     named(index),
                     agents(reasons.last_offers)
                 )
             } else {
-                format!("{} rejected by the constraint {}", agents(*refused), named(index))
+                format!(
+                    "{} rejected by the constraint {}",
+                    agents(*rejected),
+                    named(index)
+                )
             }
         })
         .collect();
@@ -348,13 +352,13 @@ mod tests {
     #[test]
     fn explain_reports_constraints_that_no_active_agent_satisfies() {
         let constraints = ["gpu:true".to_owned(), "rack:r1".to_owned()];
-        let refused = reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None);
+        let rejected = reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None);
         let not_enough = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
         let disconnected = reasons(&[(Reason::Disconnected, 1)], &[], None);
         for (reasons, fitting, unsatisfied, code, expected) in [
             // An unsatisfied constraint is reported once.
             (
-                &refused,
+                &rejected,
                 0,
                 vec!["gpu:true"],
                 "UnfulfilledConstraint",
@@ -362,7 +366,7 @@ mod tests {
             ),
             // The only agent that satisfies the constraint has no offers now.
             (
-                &refused,
+                &rejected,
                 1,
                 vec![],
                 "UnfulfilledConstraint",

@@ -102,8 +102,8 @@ impl MatchSession for AttributeSession {
         };
         let judge = |agent: &Agent| {
             let mut conditions = (0..).zip(&task.constraints);
-            let refused = conditions.find(|(_, condition)| !has(agent, condition));
-            refused.map_or(Verdict::Fits, |(index, _)| Verdict::Refused(index))
+            let rejected = conditions.find(|(_, condition)| !has(agent, condition));
+            rejected.map_or(Verdict::Fits, |(index, _)| Verdict::Refused(index))
         };
         Ok(self.0.iter().map(judge).collect())
     }

@@ -69,7 +69,7 @@ async fn direct(plugin: &Plugin) -> DirectMatcher {
         .unwrap()
         .admit(&files)
         .await;
-    let component = component.unwrap_or_else(|refused| panic!("{}", refused.reason));
+    let component = component.unwrap_or_else(|rejected| panic!("{}", rejected.reason));
     component.direct_matcher().await.unwrap()
 }
 

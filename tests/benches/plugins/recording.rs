@@ -138,7 +138,7 @@ async fn replay(name: &str, recorded: &RecordedCalls) -> (ReplayReport, Duration
         .unwrap()
         .admit(&files)
         .await;
-    let component = component.unwrap_or_else(|refused| panic!("{}", refused.reason));
+    let component = component.unwrap_or_else(|rejected| panic!("{}", rejected.reason));
     let start = Instant::now();
     let report = component.replay(recorded).await;
     (report, start.elapsed())

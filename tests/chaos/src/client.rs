@@ -51,12 +51,15 @@ async fn write_pod(
         Op::Create(spec) => send(create(spec)).await,
         Op::Change(spec) => {
             let changed = send(with(Method::PUT, &pod).json(&spec.definition(slot, run))).await;
-            if changed.0 == Outcome::Refused && changed.1.starts_with("404") {
+            if changed.0 == Outcome::Rejected && changed.1.starts_with("404") {
                 return send(create(spec)).await;
             }
             changed
         }
-        Op::Scale(_) => (Outcome::Refused, "pods are scaled by their definition".to_owned()),
+        Op::Scale(_) => (
+            Outcome::Rejected,
+            "pods are scaled by their definition".to_owned(),
+        ),
         Op::Delete => send(with(Method::DELETE, &pod)).await,
     }
 }
@@ -65,7 +68,7 @@ async fn send(request: RequestBuilder) -> (Outcome, String) {
     match request.timeout(REQUEST_TIMEOUT).send().await {
         Ok(response) => outcome_of(response).await,
         // The request was not sent.
-        Err(error) if error.is_connect() => (Outcome::Refused, "no connection".to_owned()),
+        Err(error) if error.is_connect() => (Outcome::Rejected, "no connection".to_owned()),
         Err(error) => (
             Outcome::Unanswered,
             format!("no answer: {:#}", anyhow::Error::from(error)),
@@ -78,7 +81,7 @@ pub(crate) async fn outcome_of(response: Response) -> (Outcome, String) {
     let outcome = if status.is_success() {
         return (Outcome::Acknowledged, status.as_u16().to_string());
     } else if status.is_client_error() {
-        Outcome::Refused
+        Outcome::Rejected
     } else {
         Outcome::Unanswered
     };

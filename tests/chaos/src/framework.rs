@@ -102,7 +102,7 @@ impl Agents {
             Outcome::Unanswered => {
                 self.possible_counts.insert(count);
             }
-            Outcome::Refused => {}
+            Outcome::Rejected => {}
         }
     }
 
@@ -130,7 +130,7 @@ pub(crate) async fn scale(site: &Site, daemon: usize, count: u32) -> (Outcome, S
     let request = site.http.request(Method::PUT, url).timeout(REQUEST_TIMEOUT);
     match request.send().await {
         Ok(response) => outcome_of(response).await,
-        Err(error) if error.is_connect() => (Outcome::Refused, "no connection".to_owned()),
+        Err(error) if error.is_connect() => (Outcome::Rejected, "no connection".to_owned()),
         Err(error) => (
             Outcome::Unanswered,
             format!("no answer: {:#}", anyhow::Error::from(error)),
@@ -217,7 +217,7 @@ mod tests {
         assert!(agents.is_certainly(1));
         agents.apply_write(3, Outcome::Unanswered);
         assert!(!agents.is_certainly(1) && !agents.is_certainly(3));
-        agents.apply_write(4, Outcome::Refused);
+        agents.apply_write(4, Outcome::Rejected);
         assert!(agents.apply_observed(4).is_err());
         agents.apply_observed(3).unwrap();
         assert!(agents.is_certainly(3) && agents.apply_observed(1).is_err());

@@ -14,7 +14,7 @@ pub(crate) enum Outcome {
     /// 2xx.
     Acknowledged,
     /// 4xx: nothing has changed.
-    Refused,
+    Rejected,
     /// No response, or one that leaves the outcome open.
     Unanswered,
 }
@@ -33,7 +33,7 @@ impl Model {
         let before = self.possible_states(slot);
         let after: BTreeSet<State> = before.iter().filter_map(|state| state_after(state, op)).collect();
         let next = match outcome {
-            Outcome::Refused => return Ok(()),
+            Outcome::Rejected => return Ok(()),
             Outcome::Unanswered => before.union(&after).cloned().collect(),
             Outcome::Acknowledged if after.is_empty() => {
                 return Err(format!(
@@ -124,13 +124,13 @@ mod tests {
 
     #[test]
     fn model_is_narrowed_by_responses_and_widened_by_timeouts() {
-        use Outcome::{Acknowledged, Refused, Unanswered};
+        use Outcome::{Acknowledged, Rejected, Unanswered};
         let create = || Op::Create(spec(1, 2));
         let change = || Op::Change(spec(2, 3));
         let table: [Case; 8] = [
             (vec![], vec![None]),
             (vec![(create(), Acknowledged)], vec![Some(spec(1, 2))]),
-            (vec![(create(), Refused)], vec![None]),
+            (vec![(create(), Rejected)], vec![None]),
             (vec![(create(), Unanswered)], vec![None, Some(spec(1, 2))]),
             (
                 vec![(create(), Unanswered), (Op::Scale(5), Acknowledged)],

@@ -46,7 +46,7 @@ pub struct Writes {
     /// 2xx.
     pub acknowledged: u32,
     /// 4xx, or the request was not sent.
-    pub refused: u32,
+    pub rejected: u32,
     /// Every other outcome: the write may have been applied.
     pub unanswered: u32,
 }
@@ -66,7 +66,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Writes {
             acknowledged,
-            refused,
+            rejected,
             unanswered,
         } = self.writes;
         writeln!(
@@ -76,7 +76,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "writes: {acknowledged} acknowledged, {refused} refused, {unanswered} without an answer"
+            "writes: {acknowledged} acknowledged, {rejected} rejected, {unanswered} without an answer"
         )?;
         let faults: Vec<String> = self
             .faults

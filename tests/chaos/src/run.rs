@@ -237,7 +237,7 @@ impl Chaos<'_> {
     fn record_write(&mut self, write: &Write, outcome: Outcome) {
         let count = match outcome {
             Outcome::Acknowledged => &mut self.report.writes.acknowledged,
-            Outcome::Refused => &mut self.report.writes.refused,
+            Outcome::Rejected => &mut self.report.writes.rejected,
             Outcome::Unanswered => &mut self.report.writes.unanswered,
         };
         *count += 1;

@@ -306,7 +306,7 @@ async fn killed_task_is_replaced_or_the_app_is_scaled_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_are_followed_by_kind_and_a_wrong_filter_is_refused() {
+async fn events_are_followed_by_kind_and_a_wrong_filter_is_rejected() {
     let shell = Shell::start().await;
     let arguments = [
         "events",
@@ -340,10 +340,10 @@ async fn events_are_followed_by_kind_and_a_wrong_filter_is_refused() {
     let event: Value = serde_json::from_str(&text).expect("one line of JSON");
     assert_eq!(event["eventType"], "deployment_success");
     assert_eq!(text.lines().count(), 1, "{text}");
-    let refused = shell.stderr_of_failure(1, &["events", "--filter", "(", "--count", "1"]);
+    let rejected = shell.stderr_of_failure(1, &["events", "--filter", "(", "--count", "1"]);
     assert!(
-        refused.contains("filter") && refused.contains("(400)"),
-        "{refused}"
+        rejected.contains("filter") && rejected.contains("(400)"),
+        "{rejected}"
     );
     shell.stop();
 }
@@ -403,9 +403,9 @@ async fn errors_suggest_the_next_step() {
     let missing = shell.stderr_of_failure(1, &["scale", "fautls", "2"]);
     assert!(missing.contains("did you mean /faults?"), "{missing}");
     let wrong = json!({"id": "/wrong", "cmd": "x", "cpus": -1, "mem": -4});
-    let refused = shell.run_with_stdin(&["create", "-f", "-"], &wrong);
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    let lines: Vec<Vec<&str>> = refused
+    let rejected = shell.run_with_stdin(&["create", "-f", "-"], &wrong);
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    let lines: Vec<Vec<&str>> = rejected
         .err
         .lines()
         .map(|line| line.split_whitespace().collect())
@@ -413,13 +413,13 @@ async fn errors_suggest_the_next_step() {
     assert!(
         lines.iter().any(|line| line.first() == Some(&"PATH")),
         "{}",
-        refused.err
+        rejected.err
     );
     for path in ["/cpus", "/mem"] {
         assert!(
             lines.iter().any(|line| line.first() == Some(&path)),
             "{}",
-            refused.err
+            rejected.err
         );
     }
     let twice = shell.stderr_of_failure(1, &["create", "-f", &example("apps/faults.json")]);
@@ -462,8 +462,8 @@ async fn missing_credentials_are_an_error_and_variables_supply_them() {
     std::fs::write(shell.site.config(), config.replace("[apps]\n", credentials)).expect("written");
     shell.site.start_daemon().await;
     shell.url = format!("http://{}", shell.site.addresses["apps"]);
-    let refused = shell.stderr_of_failure(1, &["list"]);
-    assert!(refused.contains("TRANSOM_APPS_API_PASSWORD"), "{refused}");
+    let rejected = shell.stderr_of_failure(1, &["list"]);
+    assert!(rejected.contains("TRANSOM_APPS_API_PASSWORD"), "{rejected}");
     let output = command(&shell.url, &["list", "--output", "json"])
         .envs([
             ("TRANSOM_APPS_API_USERNAME", "ops"),
@@ -531,10 +531,10 @@ async fn group_and_pod_are_planned_created_listed_and_deleted() {
     assert!(restart.contains("transom apps kill"), "{restart}");
     shell.stdout_of(&["delete", "pair"]);
 
-    let refused = shell.stderr_of_failure(1, &["delete", "/shop"]);
+    let rejected = shell.stderr_of_failure(1, &["delete", "/shop"]);
     assert!(
-        refused.contains("3 apps") && refused.contains("--recursive"),
-        "{refused}"
+        rejected.contains("3 apps") && rejected.contains("--recursive"),
+        "{rejected}"
     );
     shell.stdout_of(&["delete", "/shop", "--recursive"]);
     assert_eq!(shell.json(&["list"]), json!({"apps": [], "pods": []}));

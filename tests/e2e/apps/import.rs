@@ -293,11 +293,11 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
     let shown = succeeds(dir, &[&words[0][..], &["--output", "json"]].concat());
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     assert_eq!(shown["imported"], false, "{shown:#}");
-    let refused = |shown: &Value| {
+    let rejected = |shown: &Value| {
         let findings = shown["findings"].as_array().expect("findings").clone();
         findings.iter().any(|finding| finding["kind"] == "refused")
     };
-    assert!(!refused(&shown), "{shown:#}");
+    assert!(!rejected(&shown), "{shown:#}");
     let tasks = |id: &str| {
         let carried = shown["carried"].as_array().expect("a list");
         let found = carried.iter().find(|one| one["id"] == id).expect("carried");

@@ -14,7 +14,7 @@ use transom_tests::process::{Transom, binary};
 use transom_tests::site::Site;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_that_break_a_rule_are_refused_with_the_field() {
+async fn definitions_that_break_a_rule_are_rejected_with_the_field() {
     let site = Site::start().await;
     let cases = [
         ("{\"id\": ", 400, "/message", "Invalid JSON"),
@@ -75,12 +75,12 @@ async fn rejected_components_leave_the_old_version_serving() {
     let mut wrong_world = Plugin::first_party("check-tcp");
     wrong_world.manifest.clone_from(&good.manifest);
     let forbidden_import = Plugin::test_guest("forbidden-import");
-    let refuses_config = good.clone().config("no-such-key = 1");
+    let rejects_config = good.clone().config("no-such-key = 1");
     for (what, plugin, expected) in [
         ("a file that does not parse", &nonsense, "parse"),
         ("the wrong world", &wrong_world, "transom:events/filter"),
         ("a forbidden import", &forbidden_import, "import"),
-        ("a wrong configuration", &refuses_config, "no-such-key"),
+        ("a wrong configuration", &rejects_config, "no-such-key"),
     ] {
         plugin.install(&site.plugins(), "events");
         site.rescan().await;
@@ -88,9 +88,9 @@ async fn rejected_components_leave_the_old_version_serving() {
             .get(&site.admin("/v1/plugins/events"))
             .await
             .expect("a status");
-        let refusal = status["refusal"].to_string();
+        let rejection = status["refusal"].to_string();
         assert!(
-            refusal.contains(expected),
+            rejection.contains(expected),
             "{what}: expected {expected:?} in {status:#}"
         );
         let mut events = Events::open(&site.http, &site.apps("/v2/events")).await;
@@ -189,7 +189,7 @@ fn invalid_configuration_is_reported_with_key_and_file() {
 async fn daemon_without_a_master_serves_warns_and_is_not_ready() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("plugins")).expect("made");
-    // A bound socket that does not listen: connections are refused, and no other process can take
+    // A bound socket that does not listen: connections are rejected, and no other process can take
     // the port.
     let unused = TcpSocket::new_v4().expect("a socket");
     unused.bind(([127, 0, 0, 1], 0).into()).expect("a port");

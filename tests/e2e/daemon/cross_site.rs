@@ -215,7 +215,7 @@ fn requests() -> [(&'static str, RawRequest, RawRequest, u16); 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_of_other_sites_are_refused_on_every_port() {
+async fn requests_of_other_sites_are_rejected_on_every_port() {
     let daemon = Daemon::start(&ExtraSettings::default()).await;
     for (port, read, change, _) in requests() {
         let own = daemon.addresses[port].port();
@@ -265,11 +265,11 @@ async fn requests_of_other_sites_are_refused_on_every_port() {
 
     // A page of another site cannot open the event stream either, although it is a GET request.
     let events = get("/v2/events").with("Accept", "text/event-stream");
-    for refused in [
+    for rejected in [
         events.with("Origin", "http://evil.test"),
         events.with("Sec-Fetch-Site", "cross-site"),
     ] {
-        assert_eq!(daemon.send("apps", &refused).await.status, 403);
+        assert_eq!(daemon.send("apps", &rejected).await.status, 403);
     }
 
     // The same requests succeed without these headers, and from pages of the port's own origin.
@@ -532,7 +532,7 @@ async fn every_error_is_json_on_every_port() {
 
 /// The real matcher rejects constraints that no agent could ever satisfy when a job is queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invalid_job_fields_are_refused_with_their_path() {
+async fn invalid_job_fields_are_rejected_with_their_path() {
     let daemon = Daemon::start(&ExtraSettings::default()).await;
     for (body, path, expected) in [
         (

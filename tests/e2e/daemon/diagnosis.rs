@@ -357,12 +357,12 @@ async fn doctor_distinguishes_rejected_credentials_lost_agents_and_wrong_clocks(
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     let with = |master: SocketAddr| configuration(dir, &master.to_string());
-    let refusing = master(StatusCode::UNAUTHORIZED, HeaderMap::new(), String::new()).await;
-    let (code, findings) = doctor(dir, &with(refusing)).await;
+    let rejecting = master(StatusCode::UNAUTHORIZED, HeaderMap::new(), String::new()).await;
+    let (code, findings) = doctor(dir, &with(rejecting)).await;
     assert_finding(&findings, "credentials", "error", "401");
     assert_eq!(code, Some(1), "{findings:#?}");
     let credentials = "[cluster]\nusername = \"u\"\npassword = \"wrong\"\n";
-    let (_, findings) = doctor(dir, &with(refusing).replace("[cluster]\n", credentials)).await;
+    let (_, findings) = doctor(dir, &with(rejecting).replace("[cluster]\n", credentials)).await;
     assert_finding(&findings, "credentials", "error", "were rejected");
 
     let occupied_port = TcpListener::bind("127.0.0.1:0").expect("a port");

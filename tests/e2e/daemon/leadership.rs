@@ -219,7 +219,7 @@ async fn writes_receive_503_from_every_daemon_during_a_store_outage() {
                 .await;
             }
         }
-        let refused = |daemon: &Daemon, method: reqwest::Method, path: &str, body: Value| {
+        let rejected = |daemon: &Daemon, method: reqwest::Method, path: &str, body: Value| {
             let sent = daemon.http.request(method, daemon.apps(path)).json(&body).send();
             async move {
                 let answer = sent.await.expect("an answer");
@@ -242,11 +242,11 @@ async fn writes_receive_503_from_every_daemon_during_a_store_outage() {
             reqwest::Method::DELETE,
         );
         tokio::join!(
-            refused(&first, post.clone(), "/v2/apps", app.clone()),
-            refused(&second, post.clone(), "/v2/apps", app.clone()),
-            refused(&first, put, "/v2/apps/kept", json!({"instances": 2})),
-            refused(&second, delete, "/v2/apps/kept", json!({})),
-            refused(&second, post.clone(), "/v2/tasks/delete?scale=true", given),
+            rejected(&first, post.clone(), "/v2/apps", app.clone()),
+            rejected(&second, post.clone(), "/v2/apps", app.clone()),
+            rejected(&first, put, "/v2/apps/kept", json!({"instances": 2})),
+            rejected(&second, delete, "/v2/apps/kept", json!({})),
+            rejected(&second, post.clone(), "/v2/tasks/delete?scale=true", given),
         );
         for daemon in [&first, &second] {
             let shown = daemon.get("/v2/apps/kept").await.expect("the last known");

@@ -49,7 +49,7 @@ fn active_state(booted: &BootedRoot) -> String {
     property(booted, "ActiveState")
 }
 
-/// The body of a response without an error status. Nothing is retried: a refused connection is an
+/// The body of a response without an error status. Nothing is retried: a rejected connection is an
 /// error.
 fn get(booted: &BootedRoot, url: &str) -> Result<String, String> {
     output(&mut booted.client(&["curl", "--silent", "--show-error", "--fail-with-body", url]))

@@ -1,4 +1,4 @@
-//! The upgrade promise: a daemon serves what the previous minor version has stored, and refuses
+//! The upgrade promise: a daemon serves what the previous minor version has stored, and rejects
 //! what a newer one has written.
 //!
 //! The data in `tests/fixtures/upgrade` was written by real daemons. With `TRANSOM_UPDATE=1` these
@@ -97,7 +97,7 @@ async fn records_by_kind(redis: &RedisServer) -> BTreeMap<String, (String, Value
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_of_a_newer_version_are_refused_by_name() {
+async fn records_of_a_newer_version_are_rejected_by_name() {
     let dump = fixtures(PREVIOUS).join("redis.rdb");
     let found = records_by_kind(&RedisServer::in_memory().with_dump(&dump).started()).await;
     assert!(found.len() > 5, "{found:?}");
@@ -120,7 +120,7 @@ async fn records_of_a_newer_version_are_refused_by_name() {
 }
 
 #[test]
-fn settings_of_a_newer_version_are_refused_before_their_keys() {
+fn settings_of_a_newer_version_are_rejected_before_their_keys() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("transom.toml");
     fs::write(&file, "settings_version = 2\n[newer]\nkey = 1\n").expect("written");

@@ -74,7 +74,7 @@ fn flags(case: &Value, dir: &Path, master: SocketAddr) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn configuration_files_are_accepted_and_refused_like_mesos_dns() {
+async fn configuration_files_are_accepted_and_rejected_like_mesos_dns() {
     let master = Master::start(MasterResponse::document(STATE_A)).await;
     let cases: Value = serde_json::from_str(CASES).unwrap();
     let cases = cases["cases"].as_array().unwrap();

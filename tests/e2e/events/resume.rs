@@ -102,11 +102,11 @@ async fn buffer_and_streams_are_limited_by_the_settings() {
         "{next:?}"
     );
     let _second = Events::open(&site.http, &site.apps(url)).await;
-    let refused = Events::try_open(&site.http, &site.apps(url)).await;
-    let refused = refused.err().expect("a rejection");
+    let rejected = Events::try_open(&site.http, &site.apps(url)).await;
+    let rejected = rejected.err().expect("a rejection");
     assert!(
-        refused.contains("503") && refused.contains("maximum number of event streams"),
-        "{refused}"
+        rejected.contains("503") && rejected.contains("maximum number of event streams"),
+        "{rejected}"
     );
     // Requests are not counted as event streams.
     post(&site, 91).await;

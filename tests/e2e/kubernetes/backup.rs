@@ -216,8 +216,8 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
         (422, true),
         "{answer}"
     );
-    let refused = fw(&site, folder.path(), &["restore", "fw", "unknown", "--yes"]).expect_err("refused");
-    assert!(refused.contains("no backup unknown"), "{refused}");
+    let rejected = fw(&site, folder.path(), &["restore", "fw", "unknown", "--yes"]).expect_err("refused");
+    assert!(rejected.contains("no backup unknown"), "{rejected}");
     let (status, answer) = send(
         &site,
         reqwest::Method::DELETE,
@@ -237,10 +237,10 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
         if ended { Ok(()) } else { Err(explained.to_string()) }
     })
     .await;
-    let refused = fw(&site, folder.path(), &["backup", "fw", "--wait"]).expect_err("refused");
+    let rejected = fw(&site, folder.path(), &["backup", "fw", "--wait"]).expect_err("refused");
     assert!(
-        refused.contains("No member of the datastore is healthy"),
-        "{refused}"
+        rejected.contains("No member of the datastore is healthy"),
+        "{rejected}"
     );
     put_path(&site, "/cluster/start").await;
     assert_eq!(value(&site, "third").await, "3");

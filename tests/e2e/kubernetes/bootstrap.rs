@@ -206,9 +206,9 @@ async fn a_third_party_component_adds_registry_mirrors_to_the_script() {
         .get(&site.admin("/v1/plugins/registry-mirror"))
         .await
         .expect("a status");
-    let refusal = status["refusal"].to_string();
+    let rejection = status["refusal"].to_string();
     assert!(
-        refusal.contains("/mirrors/docker.io/0") && refusal.contains("no valid port"),
+        rejection.contains("/mirrors/docker.io/0") && rejection.contains("no valid port"),
         "{status}"
     );
     put(&site, "/server/restart").await;

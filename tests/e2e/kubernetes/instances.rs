@@ -292,7 +292,7 @@ fn resident(pid: u32) -> u64 {
 }
 
 #[test]
-fn wrong_configuration_is_refused_with_all_faults() {
+fn wrong_configuration_is_rejected_with_all_faults() {
     let dir = tempfile::tempdir().expect("a directory");
     let text = "[store]\nserver = \"file:store\"\n[kubernetes]\nport = 10000\norch_agent_cpu = 0\n\
         [kubernetes.a]\nport = 10000\nds_mem = -1.0\nvolume_ds = \"/x\"\n\

@@ -403,7 +403,7 @@ async fn kvstore_rejects_who_has_no_certificate_of_its_authority() {
 }
 
 #[test]
-fn even_counts_are_refused_in_the_configuration() {
+fn even_counts_are_rejected_in_the_configuration() {
     let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("transom.toml");
     for count in [2, 4] {

@@ -224,7 +224,7 @@ fn check(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn plugin_check_accepts_valid_and_refuses_invalid_components() {
+fn plugin_check_accepts_valid_and_rejects_invalid_components() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
     let probe = Plugin::first_party("check-tcp");
@@ -323,7 +323,7 @@ async fn a_signal_ends_the_daemon_while_its_start_waits_for_a_component() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_component_that_compiles_too_long_is_refused_with_the_setting() {
+async fn a_component_that_compiles_too_long_is_rejected_with_the_setting() {
     // The other components are compiled without that limit and cached.
     let mut site = Site::start().await;
     let config = site.config();
@@ -338,11 +338,11 @@ async fn a_component_that_compiles_too_long_is_refused_with_the_setting() {
         .install(&site.plugins(), "events");
     site.rescan().await;
     let shown = run_json(&site, &["show", "events"]);
-    let refusal = shown["refusal"].as_str().expect("a refusal");
+    let rejection = shown["refusal"].as_str().expect("a refusal");
     assert!(
-        refusal.contains("more than 2s of processor time")
-            && refusal.contains("plugins.compile_timeout_seconds"),
-        "{refusal}"
+        rejection.contains("more than 2s of processor time")
+            && rejection.contains("plugins.compile_timeout_seconds"),
+        "{rejection}"
     );
     assert_eq!(digest(&site), first);
     let Site { cluster, daemon, .. } = site;

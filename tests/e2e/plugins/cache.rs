@@ -86,7 +86,7 @@ fn commands_of_authors_share_one_cache_of_compiled_components() {
 }
 
 #[test]
-fn cache_that_other_users_can_write_to_is_refused() {
+fn cache_that_other_users_can_write_to_is_rejected() {
     let folder = folder();
     let dir = folder.path();
     fs::create_dir(dir.join("open")).expect("made");

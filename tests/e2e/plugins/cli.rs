@@ -256,7 +256,7 @@ fn missing_build_tools_are_reported_with_the_install_command() {
 }
 
 #[test]
-fn invalid_arguments_are_refused_with_the_reason() {
+fn invalid_arguments_are_rejected_with_the_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     new(dir.path(), "mine", "event-filter", "python");
     fs::create_dir(dir.path().join("empty")).expect("made");

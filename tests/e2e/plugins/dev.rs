@@ -187,7 +187,7 @@ async fn log_is_on_the_admin_port(site: &Site) {
     }
 }
 
-fn refused(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+fn rejected(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = transom(dir, &[&["plugin", "dev"], arguments].concat());
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
@@ -223,7 +223,7 @@ async fn plugin_dev_reports_missing_files_and_settings() {
             "`../x` is not a plugin's name",
         ),
     ] {
-        let (found, error) = refused(dir.path(), arguments);
+        let (found, error) = rejected(dir.path(), arguments);
         assert_eq!(found, Some(code), "{arguments:?}: {error}");
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }

@@ -152,8 +152,8 @@ async fn python_guest_has_no_files_no_network_and_only_granted_variables() {
         plugin.install(&site.plugins(), "sandbox-escape");
         site.rescan().await;
         let status = status(&site, "sandbox-escape").await;
-        let refusal = status["refusal"].as_str().expect("a refusal");
-        assert!(refusal.contains(expected), "{refusal}");
+        let rejection = status["refusal"].as_str().expect("a refusal");
+        assert!(rejection.contains(expected), "{rejection}");
     }
     install_and_wait(&site, "sandbox-escape", &escape).await;
     let mut stream = Events::open(&site.http, &site.apps("/v2/events")).await;

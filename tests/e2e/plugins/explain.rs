@@ -108,13 +108,13 @@ async fn placement_is_explained_by_condition_and_attribute_values() {
         (&explained["accepted"], &explained["placed"]),
         (&json!(0), &json!(1))
     );
-    let refusals = explained["refusals"].as_array().expect("a list");
-    let counted: Vec<Value> = refusals
+    let rejections = explained["refusals"].as_array().expect("a list");
+    let counted: Vec<Value> = rejections
         .iter()
         .map(|it| json!([it["plugin"], it["condition"], it["agents"], it["values"]]))
         .collect();
     let values = |value: Value, agents: u64| json!([{"value": value, "agents": agents}]);
-    let host = refusals[2]["examples"][0].clone();
+    let host = rejections[2]["examples"][0].clone();
     assert_eq!(
         counted,
         [
@@ -206,9 +206,13 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         (&explained["id"], &explained["instances"], &explained["accepted"]),
         (&json!("nightly report"), &json!(1), &json!(0))
     );
-    let refusal = &explained["refusals"][0];
+    let rejection = &explained["refusals"][0];
     assert_eq!(
-        (&refusal["plugin"], &refusal["condition"], &refusal["agents"]),
+        (
+            &rejection["plugin"],
+            &rejection["condition"],
+            &rejection["agents"]
+        ),
         (&json!("attributes"), &json!("rack:c"), &json!(2))
     );
     assert_eq!(explained.get("canary"), None);
@@ -252,13 +256,13 @@ async fn pending_job_and_member_are_explained_by_the_conditions_of_their_request
         assert!(explanation_text(&site, arguments).contains("is in the share of a canary"));
     }
 
-    launched_and_unknown_ones_are_refused(&site).await;
+    launched_and_unknown_ones_are_rejected(&site).await;
     site.cluster.stop_after(site.daemon);
 }
 
 /// Explanations fail for a running job, for a member that waits for another one, and for unknown
 /// ids.
-async fn launched_and_unknown_ones_are_refused(site: &Site) {
+async fn launched_and_unknown_ones_are_rejected(site: &Site) {
     let running = eventually("the other job runs", async || {
         let url = format!("http://{}/v0/task/runs", site.addresses["workflow"]);
         let seen = site.get(&url).await?;

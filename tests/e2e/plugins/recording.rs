@@ -182,8 +182,8 @@ async fn a_filter_that_drops_more_is_rejected_by_its_replay() {
         site.rescan().await;
         let shown = site.get(&site.admin("/v1/plugins/events")).await?;
         match shown["refusal"].as_str() {
-            Some(refusal)
-                if refusal.contains("recorded calls") && refusal.contains("for example decide: trap") =>
+            Some(rejection)
+                if rejection.contains("recorded calls") && rejection.contains("for example decide: trap") =>
             {
                 assert_eq!(shown["digest"], before["digest"], "{shown}");
                 Ok(())

@@ -276,7 +276,7 @@ async fn signature_of_an_upload_is_verified() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_upload_changes_no_file() {
+async fn rejected_upload_changes_no_file() {
     let site = Site::start_with_plugins(
         UPLOADS,
         "username = \"ann\"\npassword = \"secret\"\nread_only_username = \"rob\"\nread_only_password = \"look\"\n\

@@ -58,13 +58,13 @@ async fn jobs_are_queued_launched_and_completed() {
         .site
         .http
         .request(Method::DELETE, workflow.url("/v0/task/killed"));
-    let refused = kill
+    let rejected = kill
         .try_clone()
         .expect("a request")
         .send()
         .await
         .expect("an answer");
-    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(rejected.status(), StatusCode::UNAUTHORIZED);
     let done = kill
         .basic_auth("user", Some("password"))
         .send()

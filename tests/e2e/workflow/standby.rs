@@ -143,13 +143,13 @@ async fn another_daemon(tls: bool) {
     second.wait_until_ready(false).await;
 
     // The request is forwarded with its credentials; without credentials it is rejected.
-    let refused = second
+    let rejected = second
         .http
         .get(second.url("/v0/queue"))
         .send()
         .await
         .expect("an answer");
-    assert_eq!(refused.status().as_u16(), 401);
+    assert_eq!(rejected.status().as_u16(), 401);
     let flag = dir.path().join("go");
     let until = format!("while [ ! -e '{}' ]; do sleep 0.05; done", flag.display());
     second.queue("runs", json!(["/bin/sh", "-c", until])).await;

@@ -41,7 +41,7 @@ pub(crate) async fn replay(run: &mut Run) -> Result<(), Error> {
     beta.use_agent_of(&alpha);
     with_two_frameworks(run, &mut beta).await?;
     agent::documents(run, &alpha.id).await?;
-    refused_tasks(run, &mut alpha, &mut beta).await?;
+    rejected_tasks(run, &mut alpha, &mut beta).await?;
     reconciliation(run, &mut alpha, &mut beta).await?;
     kills(run, &mut alpha, &mut beta).await?;
     calls(run, &alpha).await;
@@ -145,7 +145,7 @@ async fn with_two_frameworks(run: &mut Run, beta: &mut Framework) -> Result<(), 
 }
 
 /// Tasks that are not launched for various reasons.
-async fn refused_tasks(run: &mut Run, alpha: &mut Framework, beta: &mut Framework) -> Result<(), Error> {
+async fn rejected_tasks(run: &mut Run, alpha: &mut Framework, beta: &mut Framework) -> Result<(), Error> {
     let cases = [
         "accept-stale-offer",
         "accept-too-much",

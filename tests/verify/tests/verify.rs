@@ -255,7 +255,7 @@ fn line(run: &mut Child, text: &str) {
 }
 
 /// Requires that the preflight rejects a master with this error and exit code 2.
-fn refused(master: &str, arguments: &[&str], expected: &str) {
+fn rejected(master: &str, arguments: &[&str], expected: &str) {
     let output = verify(master, arguments).output().unwrap();
     let error = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{error}");
@@ -268,8 +268,8 @@ fn master_that_cannot_be_reached_is_named() {
     // Nothing listens on a port that was closed a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let master = format!("http://{free}");
-    refused(&master, &[], &format!("http://{free}/version cannot be reached"));
-    refused("http://127.0.0.1", &[], "expected http://HOST:PORT");
+    rejected(&master, &[], &format!("http://{free}/version cannot be reached"));
+    rejected("http://127.0.0.1", &[], "expected http://HOST:PORT");
 }
 
 /// Starts a master that answers each path with a status, a header line and a body, and other paths
@@ -309,26 +309,26 @@ fn master_with(answers: Vec<(&'static str, u16, String, Value)>) -> SocketAddr {
 }
 
 #[test]
-fn master_that_cannot_be_used_is_refused_with_the_reason() {
+fn master_that_cannot_be_used_is_rejected_with_the_reason() {
     let version = |version: &str| ("/version", 200, String::new(), json!({"version": version}));
     let slaves = |status, body| ("/slaves", status, String::new(), body);
     let start = |answers| master_with(answers).to_string();
 
     let other = start(vec![]);
-    refused(&other, &[], "does not answer like a Mesos master");
-    refused(
+    rejected(&other, &[], "does not answer like a Mesos master");
+    rejected(
         &start(vec![version("1.5.2")]),
         &[],
         "has version 1.5.2: 1.6.0 or later is needed",
     );
     let secured = start(vec![version("1.11.0"), slaves(401, json!("401 Unauthorized."))]);
-    refused(&secured, &[], "set --username and --password");
+    rejected(&secured, &[], "set --username and --password");
     let wrong = ["--username", "ops", "--password", "wrong"];
-    refused(&secured, &wrong, "does not accept the credentials of user ops");
+    rejected(&secured, &wrong, "does not accept the credentials of user ops");
     let forbidden = start(vec![version("1.11.0"), slaves(403, json!(""))]);
-    refused(&forbidden, &wrong, "the principal has to be allowed to");
+    rejected(&forbidden, &wrong, "the principal has to be allowed to");
     let electing = start(vec![version("1.11.0"), slaves(503, json!("No leader elected"))]);
-    refused(&electing, &[], "no master leads");
+    rejected(&electing, &[], "no master leads");
 
     let frameworks = ("/api/v1", 200, String::new(), json!({"get_frameworks": {}}));
     let empty = start(vec![
@@ -336,11 +336,11 @@ fn master_that_cannot_be_used_is_refused_with_the_reason() {
         slaves(200, json!({"slaves": []})),
         frameworks.clone(),
     ]);
-    refused(&empty, &[], "the master has no active agent");
+    rejected(&empty, &[], "the master has no active agent");
     // A master that does not lead redirects to the leading one.
     let to_empty = format!("Location: //{empty}/master/slaves\r\n");
     let standby = start(vec![version("1.11.0"), ("/slaves", 307, to_empty, json!(""))]);
-    refused(&standby, &[], "the master has no active agent");
+    rejected(&standby, &[], "the master has no active agent");
 
     let agent = json!({"id": "S0", "hostname": "h", "pid": "slave(1)@127.0.0.1:1", "active": true,
         "unreserved_resources": {"cpus": 0.5, "mem": 4096.0, "ports": "[31000-32000]"}, "used_resources": {}});
@@ -349,7 +349,7 @@ fn master_that_cannot_be_used_is_refused_with_the_reason() {
         slaves(200, json!({"slaves": [agent]})),
         frameworks.clone(),
     ]);
-    refused(&small, &[], "too little left for role *: 0.5 CPUs");
+    rejected(&small, &[], "too little left for role *: 0.5 CPUs");
     let mut far = agent;
     far["unreserved_resources"]["cpus"] = json!(4.0);
     let far = start(vec![
@@ -357,7 +357,7 @@ fn master_that_cannot_be_used_is_refused_with_the_reason() {
         slaves(200, json!({"slaves": [far]})),
         frameworks,
     ]);
-    refused(&far, &[], "agent h cannot be reached from this machine");
+    rejected(&far, &[], "agent h cannot be reached from this machine");
 }
 
 /// Master and agents require credentials, which the run and its daemon must send everywhere.
@@ -370,7 +370,7 @@ async fn cluster_with_credentials_is_verified_with_them() {
     let token = CancellationToken::new();
     let cluster = config.start(token.clone()).await.unwrap();
     let master = cluster.master().to_string();
-    refused(&master, &[], "set --username and --password");
+    rejected(&master, &[], "set --username and --password");
     let logs = dir.path().join("logs");
     let logs_text = logs.to_string_lossy().into_owned();
     let arguments = [

@@ -15,7 +15,9 @@ use super::query::Query;
 use super::task::{self, Task, TaskList, TaskSingle};
 use super::unknown_fields::DefinitionBody;
 use super::{Api, append, error, tasks};
-use crate::core::command::{AppEdit, Command, Edit, KillOptions, KillResult, Origin, Refusal, TaskSelection};
+use crate::core::command::{
+    AppEdit, Command, Edit, KillOptions, KillResult, Origin, Rejection, TaskSelection,
+};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{GroupId, SpecId};
 use crate::model::lengths::too_long;
@@ -125,7 +127,7 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
             let (view, _) = app(&snapshot, &id)?;
             let version = version(&text)?;
             if !view.versions.contains(&version) {
-                return Err(Refusal::NoVersion(id, version).into());
+                return Err(Rejection::NoVersion(id, version).into());
             }
             Json(definition(&api, view, version).await?.app()).into_response()
         }
@@ -422,7 +424,7 @@ pub(super) async fn constraint_problems(
     }
     let conditions: Vec<_> = places.iter().map(|(.., one)| condition(one)).collect();
     let wrong = api.0.policies.validate_constraints(&conditions).await;
-    for error in wrong.map_err(Refusal::Plugin)? {
+    for error in wrong.map_err(Rejection::Plugin)? {
         if let Some((path, index, _)) = places.get(error.constraint as usize) {
             problems.add(format!("{path}/constraints({index})"), error.message);
         }
@@ -454,11 +456,11 @@ pub(super) async fn definition(api: &Api, view: &SpecView, version: Moment) -> R
 /// A past definition from the store.
 pub(super) async fn stored(api: &Api, id: &SpecId, version: Moment) -> Result<Spec, ApiError> {
     let stored = api.0.repository.definition(id, version).await;
-    let stored = stored.map_err(Refusal::from)?;
-    stored.ok_or_else(|| Refusal::NoVersion(id.clone(), version).into())
+    let stored = stored.map_err(Rejection::from)?;
+    stored.ok_or_else(|| Rejection::NoVersion(id.clone(), version).into())
 }
 
 fn app<'a>(snapshot: &'a Snapshot, id: &SpecId) -> Result<(&'a SpecView, &'a App), ApiError> {
     let app = snapshot.app(id);
-    app.ok_or_else(|| Refusal::NoApp(id.clone()).into())
+    app.ok_or_else(|| Rejection::NoApp(id.clone()).into())
 }

@@ -6,41 +6,41 @@ use transom_plugin_host::CallError;
 use transom_web::{ApiError, Problems};
 
 use super::change::DeploymentReference;
-use crate::core::command::Refusal;
+use crate::core::command::Rejection;
 use crate::ids::SpecId;
 use crate::model::Invalid;
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
-        let text = refusal.to_string();
-        match refusal {
-            Refusal::NoApp(_)
-            | Refusal::NoVersion(..)
-            | Refusal::NoPod(_)
-            | Refusal::NoPodVersion(..)
-            | Refusal::NoGroup(_)
-            | Refusal::NoGroupVersion(..)
-            | Refusal::NotWaiting(_)
-            | Refusal::NoTask(_)
-            | Refusal::NoDeployment(_) => Self::not_found(text),
-            Refusal::NoCanary(_)
-            | Refusal::NotRunning(_)
-            | Refusal::AppExists(_)
-            | Refusal::PodExists(_)
-            | Refusal::GroupExists(_)
-            | Refusal::AppHasPath(_) => Self::new(StatusCode::CONFLICT, text),
-            Refusal::TooManyDeployments(_)
-            | Refusal::TooManyApps(_)
-            | Refusal::TooManyDefinitionBytes { .. }
-            | Refusal::TooManyPastBytes { .. } => Self::new(StatusCode::FORBIDDEN, text),
-            Refusal::Locked(deployments) => {
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        let text = rejection.to_string();
+        match rejection {
+            Rejection::NoApp(_)
+            | Rejection::NoVersion(..)
+            | Rejection::NoPod(_)
+            | Rejection::NoPodVersion(..)
+            | Rejection::NoGroup(_)
+            | Rejection::NoGroupVersion(..)
+            | Rejection::NotWaiting(_)
+            | Rejection::NoTask(_)
+            | Rejection::NoDeployment(_) => Self::not_found(text),
+            Rejection::NoCanary(_)
+            | Rejection::NotRunning(_)
+            | Rejection::AppExists(_)
+            | Rejection::PodExists(_)
+            | Rejection::GroupExists(_)
+            | Rejection::AppHasPath(_) => Self::new(StatusCode::CONFLICT, text),
+            Rejection::TooManyDeployments(_)
+            | Rejection::TooManyApps(_)
+            | Rejection::TooManyDefinitionBytes { .. }
+            | Rejection::TooManyPastBytes { .. } => Self::new(StatusCode::FORBIDDEN, text),
+            Rejection::Locked(deployments) => {
                 let deployments = deployments.iter().map(|id| DeploymentReference { id });
                 let deployments = json!(deployments.collect::<Vec<_>>());
                 Self::new(StatusCode::CONFLICT, text).field("deployments", deployments)
             }
-            Refusal::Invalid(invalid) => invalid.into(),
-            Refusal::Plugin(error) => unanswered(&error),
-            Refusal::Actor(error) => error.into(),
+            Rejection::Invalid(invalid) => invalid.into(),
+            Rejection::Plugin(error) => unanswered(&error),
+            Rejection::Actor(error) => error.into(),
         }
     }
 }

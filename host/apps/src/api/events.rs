@@ -61,10 +61,10 @@ pub(super) async fn stream(
         .bus
         .attach(key, listener, last.as_deref())
         .await
-        .map_err(|refused| match refused {
+        .map_err(|rejected| match rejected {
             AttachError::Open(OpenError::Refused(text)) => ApiError::bad_request(text),
             AttachError::Open(OpenError::Call(error)) => error::unanswered(&error),
-            AttachError::TooManyQueries => ApiError::unavailable(refused.to_string()),
+            AttachError::TooManyQueries => ApiError::unavailable(rejected.to_string()),
         })?;
     let mut response = Body::from_stream(subscription).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);

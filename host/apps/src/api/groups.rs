@@ -16,7 +16,7 @@ use super::group::{EmbeddedParts, group_response};
 use super::query::Query;
 use super::unknown_fields::DefinitionBody;
 use super::{Api, error};
-use crate::core::command::{Command, Edit, GroupEdit, Origin, Refusal};
+use crate::core::command::{Command, Edit, GroupEdit, Origin, Rejection};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{GroupId, IdError};
 use crate::model::{GroupUpdate, read_group};
@@ -82,7 +82,7 @@ pub(super) async fn get(State(api): State<Api>, path: PathBelow, query: Query) -
     let snapshot = api.snapshot();
     let existing = |id: &GroupId| {
         let exists = snapshot.has_group(id);
-        exists.then_some(()).ok_or_else(|| Refusal::NoGroup(id.clone()))
+        exists.then_some(()).ok_or_else(|| Rejection::NoGroup(id.clone()))
     };
     Ok(match target(text(&path))? {
         Target::Group(id) => {
@@ -116,7 +116,7 @@ async fn at_version(
     version: Moment,
 ) -> Result<Snapshot, ApiError> {
     let since = snapshot.history.since(id, version);
-    let since = since.ok_or_else(|| Refusal::NoGroupVersion(id.clone(), version))?;
+    let since = since.ok_or_else(|| Rejection::NoGroupVersion(id.clone(), version))?;
     let mut past = snapshot.clone();
     for (id, version) in since.specs {
         let present = past.specs.remove(&id);
@@ -209,7 +209,7 @@ pub(super) async fn patch(
         ));
     }
     if !api.snapshot().has_group(&id) {
-        return Err(Refusal::NoGroup(id).into());
+        return Err(Rejection::NoGroup(id).into());
     }
     let update = decode(&api, body, &id).await?;
     let edit = GroupEdit::Update(Box::new(update));

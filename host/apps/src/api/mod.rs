@@ -52,7 +52,7 @@ use transom_web::{AccessRules, Caller, Forwarder, RequestMetrics};
 
 pub(crate) use self::pod_isolators::Isolators;
 use crate::config::Config;
-use crate::core::command::{Command, Origin, Refusal, Reply};
+use crate::core::command::{Command, Origin, Rejection, Reply};
 use crate::core::mirror::CatchUp;
 use crate::core::persist::Repository;
 use crate::core::snapshot::Snapshot;
@@ -102,12 +102,12 @@ impl Api {
     }
 
     /// The handles of a leader; an error when this daemon has just stopped leading.
-    fn lead(&self) -> Result<Arc<Handles>, Refusal> {
+    fn lead(&self) -> Result<Arc<Handles>, Rejection> {
         Ok(self.0.leader.require()?)
     }
 
     /// Sends a command to the core.
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Rejection> {
         ask(&self.lead()?.core, CORE_TIMEOUT, command).await
     }
 }

@@ -17,7 +17,7 @@ use super::query::Query;
 use super::unknown_fields::DefinitionBody;
 use super::{Api, error, pod_status};
 use crate::core::command::{
-    Command, Edit, KillOptions, KillResult, Origin, PodEdit, Refusal, StartedDeployment, TaskSelection,
+    Command, Edit, KillOptions, KillResult, Origin, PodEdit, Rejection, StartedDeployment, TaskSelection,
 };
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{IdError, InstanceId, SpecId};
@@ -148,7 +148,7 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> Han
             let (view, _) = pod(&snapshot, &id)?;
             let version = version(&text)?;
             if !view.versions.contains(&version) {
-                return Err(Refusal::NoPodVersion(id, version).into());
+                return Err(Rejection::NoPodVersion(id, version).into());
             }
             let definition = definition(&api, view, version).await?;
             Json(definition.pod().map(|pod| pod.without_version_info())).into_response()

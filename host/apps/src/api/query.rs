@@ -95,7 +95,7 @@ impl<S: Sync> FromRequestParts<S> for Query {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
         let read = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
         read.map(|query| Self(query.0))
-            .map_err(|refused| ApiError::new(StatusCode::BAD_REQUEST, refused.body_text()))
+            .map_err(|rejected| ApiError::new(StatusCode::BAD_REQUEST, rejected.body_text()))
     }
 }
 

@@ -524,8 +524,8 @@ async fn distinct_queries_of_open_streams_are_limited() {
     for number in 0..MAX_QUERIES {
         streams.push(attach(number).await.unwrap());
     }
-    let refused = attach(MAX_QUERIES).await.unwrap_err();
-    assert!(matches!(refused, AttachError::TooManyQueries), "{refused}");
+    let rejected = attach(MAX_QUERIES).await.unwrap_err();
+    assert!(matches!(rejected, AttachError::TooManyQueries), "{rejected}");
     let again = attach(0).await.unwrap();
     drop((streams.swap_remove(1), again));
     attach(MAX_QUERIES).await.unwrap();
@@ -548,8 +548,8 @@ async fn the_read_only_user_leaves_queries_for_others() {
         loop {
             match attach(number, owner).await {
                 Ok(stream) => streams.push(stream),
-                Err(refused) => {
-                    assert!(matches!(refused, AttachError::TooManyQueries), "{refused}");
+                Err(rejected) => {
+                    assert!(matches!(rejected, AttachError::TooManyQueries), "{rejected}");
                     return count;
                 }
             }

@@ -34,7 +34,7 @@ fn policy(allow: &[&str]) -> Policy {
 
 #[tokio::test]
 async fn callbacks_reach_only_allowed_destinations() {
-    // The allowed destinations, the URL, and a part of the refusal.
+    // The allowed destinations, the URL, and a part of the rejection.
     let cases: [(&[&str], &str, Option<&str>); 24] = [
         (&["hooks.test"], "http://hooks.test/in?a=b", None),
         (&["hooks.test"], "https://HOOKS.test:9/", None),
@@ -87,9 +87,9 @@ async fn callbacks_reach_only_allowed_destinations() {
             Some("without user and password"),
         ),
     ];
-    for (allow, url, refusal) in cases {
+    for (allow, url, rejection) in cases {
         let found = policy(allow).check(url).await;
-        match (&found, refusal) {
+        match (&found, rejection) {
             (Ok(_), None) => {}
             (Err(denied), Some(part)) => {
                 let text = denied.to_string();

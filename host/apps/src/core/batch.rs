@@ -14,7 +14,7 @@ use transom_framework::ActorError;
 use transom_replicas::{Condition, LaunchBackoff};
 
 use super::Core;
-use super::command::{AppEdit, Command, Edit, Options, Origin, Refusal, StartedDeployment};
+use super::command::{AppEdit, Command, Edit, Options, Origin, Rejection, StartedDeployment};
 use super::history::History;
 use super::metrics::DeploymentEnd;
 use super::persist::{Changes, SpecRecord};
@@ -34,7 +34,7 @@ const FORCED: DeploymentEnd<'static> =
     DeploymentEnd::Cancelled("The deployment was cancelled by a forced deployment.");
 
 /// Sends a reply; called once the change is visible.
-pub(super) type Respond = Box<dyn FnOnce(Result<StartedDeployment, Refusal>) + Send + Sync>;
+pub(super) type Respond = Box<dyn FnOnce(Result<StartedDeployment, Rejection>) + Send + Sync>;
 
 /// A client's change of definitions.
 pub(super) struct Request {
@@ -159,7 +159,7 @@ impl Core {
                 Command::RunSpec { id, reply } => {
                     let state = self.specs.get(&id);
                     let run_spec = state.map(|state| Arc::clone(&state.run_spec));
-                    drop(reply.send(run_spec.ok_or(Refusal::NoApp(id))));
+                    drop(reply.send(run_spec.ok_or(Rejection::NoApp(id))));
                 }
                 Command::Probes { task, reply } => drop(reply.send(self.probes_of(&task))),
             }
@@ -195,10 +195,10 @@ impl Core {
                 }
                 OnDeadline::Rollback => self.roll_back(&deployment.id, reason).await,
             };
-            if let Err(refusal) = ended {
+            if let Err(rejection) = ended {
                 tracing::warn!(
                     deployment = deployment.id,
-                    error = error_chain(&refusal),
+                    error = error_chain(&rejection),
                     "ending a deployment at its deadline failed; retrying"
                 );
             }
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// Reverts a deployment, or stops it if that is not possible.
-    pub(super) async fn roll_back(&mut self, deployment: &str, reason: String) -> Result<(), Refusal> {
+    pub(super) async fn roll_back(&mut self, deployment: &str, reason: String) -> Result<(), Rejection> {
         let mut batch = self.new_batch();
         let options = Options {
             force: true,
@@ -216,11 +216,11 @@ impl Core {
         let prepared = match self.prepare(&batch, edit, options).await {
             Ok(prepared) => self.store(&mut batch, prepared)?,
             // The store is unavailable, so the caller tries again later.
-            Err(refusal @ Refusal::Actor(_)) => return Err(refusal),
-            Err(refusal) => {
+            Err(rejection @ Rejection::Actor(_)) => return Err(rejection),
+            Err(rejection) => {
                 tracing::warn!(
                     deployment,
-                    error = error_chain(&refusal),
+                    error = error_chain(&rejection),
                     "deployment cannot be reverted; stopped"
                 );
                 return self
@@ -274,7 +274,7 @@ impl Core {
                 prepared.deployment.trace = trace;
                 self.store(batch, prepared)
             }
-            Err(refusal) => Err(refusal),
+            Err(rejection) => Err(rejection),
         };
         match added {
             Ok(prepared) => batch.prepared.push(AcceptedRequest {
@@ -283,11 +283,11 @@ impl Core {
                 removals,
                 respond,
             }),
-            Err(refusal) => {
-                let (version, reason) = (self.new_version(), refusal.to_string());
+            Err(rejection) => {
+                let (version, reason) = (self.new_version(), rejection.to_string());
                 self.drafts
                     .push(shapes::group_changed(&group, version, Some(&reason)));
-                self.replies.push(Box::new(move || respond(Err(refusal))));
+                self.replies.push(Box::new(move || respond(Err(rejection))));
             }
         }
     }
@@ -319,8 +319,8 @@ impl Core {
                 *batch = self.new_batch();
                 let error = Arc::new(error);
                 for AcceptedRequest { respond, .. } in done.prepared {
-                    let refusal = Refusal::Actor(ActorError::Store(Arc::clone(&error)));
-                    self.replies.push(Box::new(move || respond(Err(refusal))));
+                    let rejection = Rejection::Actor(ActorError::Store(Arc::clone(&error)));
+                    self.replies.push(Box::new(move || respond(Err(rejection))));
                 }
             }
         }
@@ -455,9 +455,9 @@ impl Core {
         &mut self,
         deployment: &str,
         ending: DeploymentEnd<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let running = self.deployments.get(deployment);
-        let running = running.ok_or_else(|| Refusal::NoDeployment(deployment.to_owned()))?;
+        let running = running.ok_or_else(|| Rejection::NoDeployment(deployment.to_owned()))?;
         let mut changes = Changes::default();
         changes.delete_deployment(deployment);
         let (mut history, mut tree) = (self.history.clone(), self.tree.clone());

@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Core;
 use super::batch::Batch;
-use super::command::Refusal;
+use super::command::Rejection;
 use crate::tree::edit::{Edited, EditedSpec};
 
 impl Core {
     /// Checks the memory of all definitions, and that of the past ones that instances run. Deleting,
     /// scaling and definitions that become smaller never exceed it.
-    pub(super) fn check_bytes(&self, batch: &Batch, edited: &Edited) -> Result<(), Refusal> {
+    pub(super) fn check_bytes(&self, batch: &Batch, edited: &Edited) -> Result<(), Rejection> {
         let (before, needed, max) = (
             batch.tree.bytes(),
             edited.tree.bytes(),
             self.max_definitions_bytes,
         );
         if needed > max && needed > before {
-            return Err(Refusal::TooManyDefinitionBytes { needed, max });
+            return Err(Rejection::TooManyDefinitionBytes { needed, max });
         }
         let past = self.past_bytes.in_memory.bytes();
         let replaces = |spec: &EditedSpec| {
@@ -28,7 +28,7 @@ impl Core {
         };
         let grows = needed > before || needed == before && edited.specs.iter().any(replaces);
         if past > max && grows {
-            return Err(Refusal::TooManyPastBytes { needed: past, max });
+            return Err(Rejection::TooManyPastBytes { needed: past, max });
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use transom_common::error_chain;
 
 use super::Core;
-use super::command::Refusal;
+use super::command::Rejection;
 use super::persist::Changes;
 use crate::bus::shapes;
 use crate::deploy::{ActionKind, Deployment};
@@ -52,13 +52,13 @@ impl Core {
     }
 
     /// Allows the restarts of a deployment to replace all instances.
-    pub(super) async fn continue_canary(&mut self, id: &str) -> Result<(), Refusal> {
+    pub(super) async fn continue_canary(&mut self, id: &str) -> Result<(), Rejection> {
         let running = self.deployments.get(id);
-        let running = running.ok_or_else(|| Refusal::NoDeployment(id.to_owned()))?;
+        let running = running.ok_or_else(|| Rejection::NoDeployment(id.to_owned()))?;
         let mut deployment = Deployment::clone(&running.deployment);
         match &mut deployment.canary {
             Some(canary) if !canary.continued => canary.continued = true,
-            _ => return Err(Refusal::NoCanary(id.to_owned())),
+            _ => return Err(Rejection::NoCanary(id.to_owned())),
         }
         deployment.held_since = None;
         let mut changes = Changes::default();
@@ -101,10 +101,10 @@ impl Core {
                 continue;
             }
             tracing::warn!(deployment, reason, "canary failed; rolling the deployment back");
-            if let Err(refusal) = self.roll_back(&deployment, reason.clone()).await {
+            if let Err(rejection) = self.roll_back(&deployment, reason.clone()).await {
                 tracing::warn!(
                     deployment,
-                    error = error_chain(&refusal),
+                    error = error_chain(&rejection),
                     "rolling a deployment back failed; retrying"
                 );
                 self.failed_canaries.insert(deployment, reason);
@@ -132,10 +132,10 @@ impl Core {
             .map(|running| running.deployment.id.clone())
             .collect();
         for deployment in proven {
-            if let Err(refusal) = self.continue_canary(&deployment).await {
+            if let Err(rejection) = self.continue_canary(&deployment).await {
                 tracing::warn!(
                     deployment,
-                    error = error_chain(&refusal),
+                    error = error_chain(&rejection),
                     "continuing a canary failed; retrying"
                 );
             }

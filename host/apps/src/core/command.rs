@@ -115,11 +115,11 @@ impl TaskSelection {
     }
 
     /// The rejection of a request for an app or pod that does not exist.
-    pub(crate) fn missing(&self, id: &SpecId) -> Refusal {
+    pub(crate) fn missing(&self, id: &SpecId) -> Rejection {
         if self.is_of_pod() {
-            Refusal::NoPod(id.clone())
+            Rejection::NoPod(id.clone())
         } else {
-            Refusal::NoApp(id.clone())
+            Rejection::NoApp(id.clone())
         }
     }
 }
@@ -137,7 +137,7 @@ pub(crate) struct StartedDeployment {
 
 /// Why a request is rejected.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum Rejection {
     #[error("App '{0}' does not exist")]
     NoApp(SpecId),
     #[error("App '{0}' does not exist in version {1}")]
@@ -204,20 +204,20 @@ pub(crate) enum Refusal {
     Actor(ActorError),
 }
 
-impl From<ActorError> for Refusal {
+impl From<ActorError> for Rejection {
     fn from(error: ActorError) -> Self {
         Self::Actor(error)
     }
 }
 
-impl From<typed::Error> for Refusal {
+impl From<typed::Error> for Rejection {
     fn from(error: typed::Error) -> Self {
         Self::Actor(error.into())
     }
 }
 
 /// The channel of a reply.
-pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;
+pub(crate) type Reply<T> = transom_framework::Reply<T, Rejection>;
 
 /// One request to the core.
 #[derive(Debug)]

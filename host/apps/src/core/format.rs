@@ -1,7 +1,7 @@
 //! The format of the service's records in the store, under the key `format`.
 //!
 //! The leader writes it in its first term. A store without it has format 1, because the first
-//! daemons wrote none. A daemon refuses a format that it does not know, and a store into which
+//! daemons wrote none. A daemon rejects a format that it does not know, and a store into which
 //! records are being copied.
 
 use serde::{Deserialize, Serialize};

@@ -9,14 +9,18 @@ use transom_replicas::{Condition, Input, LaunchBackoff};
 
 use super::Core;
 use super::batch::{Batch, Request};
-use super::command::{Edit, KillOptions, KillResult, KilledTasks, Refusal, Reply, TaskSelection};
+use super::command::{Edit, KillOptions, KillResult, KilledTasks, Rejection, Reply, TaskSelection};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::model::AppUpdate;
 
 impl Core {
     /// The instances of an app or pod that a request selects.
-    pub(super) fn select(&self, id: &SpecId, selection: &TaskSelection) -> Result<Vec<KilledTasks>, Refusal> {
+    pub(super) fn select(
+        &self,
+        id: &SpecId,
+        selection: &TaskSelection,
+    ) -> Result<Vec<KilledTasks>, Rejection> {
         let state = self
             .specs
             .get(id)
@@ -36,7 +40,7 @@ impl Core {
             .filter(|instance| may_be_killed(instance));
         let instances: Vec<Arc<Instance>> = launched.filter(selected).cloned().collect();
         if let (TaskSelection::One(task), true) = (selection, instances.is_empty()) {
-            return Err(Refusal::NoTask(task.clone()));
+            return Err(Rejection::NoTask(task.clone()));
         }
         Ok(vec![KilledTasks {
             spec: state.record.spec.clone(),
@@ -83,16 +87,16 @@ impl Core {
     pub(super) async fn kill(
         &mut self,
         batch: &mut Batch,
-        selected: Result<Vec<KilledTasks>, Refusal>,
+        selected: Result<Vec<KilledTasks>, Rejection>,
         options: KillOptions,
         reply: Reply<KillResult>,
     ) {
         let apps = match selected {
             Ok(apps) => apps,
-            Err(refusal) => {
+            Err(rejection) => {
                 return self
                     .replies
-                    .push(Box::new(move || drop(reply.send(Err(refusal)))));
+                    .push(Box::new(move || drop(reply.send(Err(rejection)))));
             }
         };
         if !options.scale || apps.is_empty() {
@@ -123,7 +127,7 @@ impl Core {
             removals: removals(&apps).collect(),
             trace: TraceContext::default(),
         };
-        let respond = move |outcome: Result<_, Refusal>| {
+        let respond = move |outcome: Result<_, Rejection>| {
             let killed = outcome.map(|started| KillResult {
                 specs: apps,
                 deployment: Some(started),
@@ -161,15 +165,15 @@ impl KilledTasks {
 
 impl Core {
     /// Resets the backoff of an app or pod, and launches its waiting instances.
-    pub(super) fn reset_delay(&mut self, id: &SpecId) -> Result<(), Refusal> {
+    pub(super) fn reset_delay(&mut self, id: &SpecId) -> Result<(), Rejection> {
         let state = self.specs.get_mut(id).filter(|state| !state.record.deleted);
-        let state = state.ok_or_else(|| Refusal::NotWaiting(id.clone()))?;
+        let state = state.ok_or_else(|| Rejection::NotWaiting(id.clone()))?;
         state.backoff = LaunchBackoff::default();
         let waiting = state.instances().values();
         let waiting = waiting.filter(|instance| instance.condition() == Condition::Scheduled);
         let requests: Vec<_> = waiting.map(|instance| state.task_request(instance)).collect();
         if requests.is_empty() {
-            return Err(Refusal::NotWaiting(id.clone()));
+            return Err(Rejection::NotWaiting(id.clone()));
         }
         self.scheduler.submit(requests);
         self.dirty.insert(id.clone());

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::Core;
 use super::batch::{Batch, EditOutcome, PreparedChange};
-use super::command::{Edit, Options, Refusal};
+use super::command::{Edit, Options, Rejection};
 use super::history::History;
 use super::persist::{Changes, KeptVersions, PastVersion, SpecRecord};
 use super::spec_state::SpecState;
@@ -30,7 +30,7 @@ impl Core {
         batch: &Batch,
         edit: Edit,
         options: Options,
-    ) -> Result<PreparedChange, Refusal> {
+    ) -> Result<PreparedChange, Rejection> {
         let (version, force) = (self.new_version(), options.force);
         // A deployment that reverts another has no deadline, so that it is not reverted itself.
         let reverts = matches!(edit, Edit::Revert(_));
@@ -52,7 +52,7 @@ impl Core {
         outcome: EditOutcome,
         options: Options,
         version: Moment,
-    ) -> Result<PreparedChange, Refusal> {
+    ) -> Result<PreparedChange, Rejection> {
         let EditOutcome {
             edited,
             group,
@@ -83,7 +83,7 @@ impl Core {
             .collect();
         let cancels: Vec<String> = locks.iter().map(ToString::to_string).collect();
         if !cancels.is_empty() && !options.force {
-            return Err(Refusal::Locked(cancels));
+            return Err(Rejection::Locked(cancels));
         }
         let groups: Vec<GroupId> = edited
             .groups
@@ -100,7 +100,7 @@ impl Core {
         let steps = plan::steps(&edited.tree, &edited.specs, &groups, effect).map_err(|cycle| {
             let mut problems = Problems::default();
             problems.add("/dependencies", cycle.to_string());
-            Refusal::Invalid(Invalid::Rules(problems))
+            Rejection::Invalid(Invalid::Rules(problems))
         })?;
         if edited.lacks_service_ports {
             let range = &self.service_ports;
@@ -138,7 +138,7 @@ impl Core {
 
     /// Checks the limits of running deployments and of apps. `deploys`: whether one more deployment
     /// will run. A change that adds no apps never exceeds the limit of apps.
-    fn check_limits(&self, batch: &Batch, edited: &Edited, deploys: bool) -> Result<(), Refusal> {
+    fn check_limits(&self, batch: &Batch, edited: &Edited, deploys: bool) -> Result<(), Rejection> {
         let accepted = batch
             .prepared
             .iter()
@@ -146,13 +146,13 @@ impl Core {
         let accepted = accepted.filter(|deployment| !deployment.steps.is_empty());
         let running = self.deployments.len() + accepted.count();
         if deploys && running >= self.max_running_deployments {
-            return Err(Refusal::TooManyDeployments(self.max_running_deployments));
+            return Err(Rejection::TooManyDeployments(self.max_running_deployments));
         }
         if let Some(max) = self.max_apps
             && edited.tree.len() > max
             && edited.tree.len() > batch.tree.len()
         {
-            return Err(Refusal::TooManyApps(max));
+            return Err(Rejection::TooManyApps(max));
         }
         self.check_bytes(batch, edited)
     }
@@ -162,7 +162,7 @@ impl Core {
         &self,
         batch: &mut Batch,
         mut prepared: PreparedChange,
-    ) -> Result<PreparedChange, Refusal> {
+    ) -> Result<PreparedChange, Rejection> {
         let (mut changes, mut history) = (Changes::default(), batch.history.clone());
         let mut tree = prepared.tree.clone();
         away_from_serving(prepared.specs.len(), || {

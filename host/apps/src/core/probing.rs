@@ -10,7 +10,7 @@ use transom_replicas::{Condition, Fitness, Input};
 use transom_scheduler::TaskRecord;
 
 use super::Core;
-use super::command::Refusal;
+use super::command::Rejection;
 use super::spec_state::SpecState;
 use crate::bus::shapes;
 use crate::config::Checks;
@@ -91,7 +91,7 @@ impl Core {
     }
 
     /// The probes of a running task, or of all tasks in its group.
-    pub(super) fn probes_of(&self, task: &TaskId) -> Result<Vec<(Probe, bool)>, Refusal> {
+    pub(super) fn probes_of(&self, task: &TaskId) -> Result<Vec<(Probe, bool)>, Rejection> {
         let found = InstanceId::of_task(task).and_then(|(instance, _)| {
             let state = self.specs.get(&instance.spec()?)?;
             let instance = state.instances().get(&instance)?;
@@ -99,10 +99,10 @@ impl Core {
             is_current.then_some((state, instance))
         });
         let Some((state, instance)) = found else {
-            return Err(Refusal::NoTask(task.to_string()));
+            return Err(Rejection::NoTask(task.to_string()));
         };
         if instance.condition() != Condition::Running {
-            return Err(Refusal::NotRunning(task.to_string()));
+            return Err(Rejection::NotRunning(task.to_string()));
         }
         let is_group = instance.task() == *task;
         let mut probes = state.defined_probes(instance, self.launch.checks);

@@ -6,7 +6,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::Core;
 use super::batch::EditOutcome;
-use super::command::{AppEdit, Edit, GroupEdit, PodEdit, Refusal};
+use super::command::{AppEdit, Edit, GroupEdit, PodEdit, Rejection};
 use crate::ids::{GroupId, SpecId};
 use crate::model::{Invalid, Spec, VERSION_WITH_OTHERS};
 use crate::time::Moment;
@@ -23,7 +23,7 @@ impl Core {
         edit: Edit,
         force: bool,
         version: Moment,
-    ) -> Result<EditOutcome, Refusal> {
+    ) -> Result<EditOutcome, Rejection> {
         let context = EditContext {
             definitions: &self.definitions,
             force,
@@ -66,7 +66,7 @@ impl Core {
                         editor.problem(format!("{path}/id"), format!("{id} is given twice"));
                     }
                     if app(tree, &id).is_none() && !create {
-                        return Err(Refusal::NoApp(id));
+                        return Err(Rejection::NoApp(id));
                     }
                     // A complete replacement ignores the version.
                     match update.version.filter(|_| partial && app(tree, &id).is_some()) {
@@ -91,7 +91,7 @@ impl Core {
             }
             Edit::Revert(deployment) => {
                 let running = self.deployments.get(&deployment);
-                let running = running.ok_or(Refusal::NoDeployment(deployment))?;
+                let running = running.ok_or(Rejection::NoDeployment(deployment))?;
                 let change = &running.deployment.change;
                 let before = change.specs.iter().map(|spec| (spec.id.clone(), spec.before));
                 let apps = self.definitions(tree, before.collect()).await?;
@@ -104,7 +104,7 @@ impl Core {
             editor.check_relations();
             editor.finish()
         };
-        let edited = away_from_serving(definitions, finish).map_err(Refusal::Invalid)?;
+        let edited = away_from_serving(definitions, finish).map_err(Rejection::Invalid)?;
         Ok(EditOutcome {
             edited,
             group,
@@ -118,9 +118,9 @@ impl Core {
         tree: &Tree,
         id: SpecId,
         edit: AppEdit,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let present = app(tree, &id);
-        let missing = || Refusal::NoApp(id.clone());
+        let missing = || Rejection::NoApp(id.clone());
         match edit {
             AppEdit::Create(_) if tree.spec(&id).is_some() => return Err(already_exists(tree, id)),
             AppEdit::Create(update) => editor.put(id, *update, false, false, ""),
@@ -152,12 +152,12 @@ impl Core {
         tree: &Tree,
         id: SpecId,
         to: Moment,
-    ) -> Result<(), Refusal> {
-        app(tree, &id).ok_or_else(|| Refusal::NoApp(id.clone()))?;
+    ) -> Result<(), Rejection> {
+        app(tree, &id).ok_or_else(|| Rejection::NoApp(id.clone()))?;
         let state = self.specs.get(&id);
         let mut kept = state.into_iter().flat_map(|state| state.record.versions());
         if !kept.any(|version| version == to) {
-            return Err(Refusal::NoVersion(id, to));
+            return Err(Rejection::NoVersion(id, to));
         }
         let wanted = BTreeMap::from([(id, Some(to))]);
         let found = self.definitions(tree, wanted).await?;
@@ -173,18 +173,18 @@ impl Core {
         tree: &Tree,
         id: &GroupId,
         edit: GroupEdit,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let exists = || {
             let exists = tree.has_group(id);
-            exists.then_some(()).ok_or_else(|| Refusal::NoGroup(id.clone()))
+            exists.then_some(()).ok_or_else(|| Rejection::NoGroup(id.clone()))
         };
         match edit {
             GroupEdit::Create(update) => {
                 if tree.has_group(id) {
-                    return Err(Refusal::GroupExists(id.clone()));
+                    return Err(Rejection::GroupExists(id.clone()));
                 }
                 if SpecId::parse(id.as_str()).is_ok_and(|id| tree.spec(&id).is_some()) {
-                    return Err(Refusal::AppHasPath(id.clone()));
+                    return Err(Rejection::AppHasPath(id.clone()));
                 }
                 away_from_serving(usize::MAX, || editor.put_group(*update));
             }
@@ -196,7 +196,7 @@ impl Core {
             GroupEdit::Rollback(to) => {
                 exists()?;
                 let since = self.history.since(id, to);
-                let since = since.ok_or_else(|| Refusal::NoGroupVersion(id.clone(), to))?;
+                let since = since.ok_or_else(|| Rejection::NoGroupVersion(id.clone(), to))?;
                 let apps = self.definitions(tree, since.specs).await?;
                 revert(editor, &apps, &since.groups, Restart::AsBefore);
             }
@@ -213,7 +213,7 @@ impl Core {
         &self,
         tree: &Tree,
         wanted: BTreeMap<SpecId, Option<Moment>>,
-    ) -> Result<BTreeMap<SpecId, Option<Spec>>, Refusal> {
+    ) -> Result<BTreeMap<SpecId, Option<Spec>>, Rejection> {
         let mut found = BTreeMap::new();
         let mut stored = Vec::new();
         for (id, version) in wanted {
@@ -231,7 +231,7 @@ impl Core {
         let mut read = self.repository.definitions(stored.iter().cloned()).await?;
         for (id, version) in stored {
             let Some(definition) = read.remove(&(id.clone(), version)) else {
-                return Err(Refusal::NoVersion(id, version));
+                return Err(Rejection::NoVersion(id, version));
             };
             found.insert(id, Some(definition));
         }
@@ -251,12 +251,12 @@ pub(super) fn away_from_serving<T>(definitions: usize, work: impl FnOnce() -> T)
     }
 }
 
-fn edit_pod(editor: &mut Editor<'_>, tree: &Tree, id: SpecId, edit: PodEdit) -> Result<(), Refusal> {
+fn edit_pod(editor: &mut Editor<'_>, tree: &Tree, id: SpecId, edit: PodEdit) -> Result<(), Rejection> {
     let present = tree.spec(&id).filter(|spec| spec.is_pod());
     match edit {
         PodEdit::Create(_) if tree.spec(&id).is_some() => return Err(already_exists(tree, id)),
         PodEdit::Create(input) => editor.put_pod(id, *input),
-        _ if present.is_none() => return Err(Refusal::NoPod(id)),
+        _ if present.is_none() => return Err(Rejection::NoPod(id)),
         PodEdit::Replace(input) => editor.put_pod(id, *input),
         PodEdit::Delete => editor.remove(&id),
     }
@@ -269,15 +269,15 @@ fn app<'a>(tree: &'a Tree, id: &SpecId) -> Option<&'a Spec> {
 }
 
 /// The rejection of a new definition whose id is in use.
-fn already_exists(tree: &Tree, id: SpecId) -> Refusal {
+fn already_exists(tree: &Tree, id: SpecId) -> Rejection {
     if app(tree, &id).is_some() {
-        Refusal::AppExists(id)
+        Rejection::AppExists(id)
     } else {
-        Refusal::PodExists(id)
+        Rejection::PodExists(id)
     }
 }
 
-impl From<Invalid> for Refusal {
+impl From<Invalid> for Rejection {
     fn from(invalid: Invalid) -> Self {
         Self::Invalid(invalid)
     }

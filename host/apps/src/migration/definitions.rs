@@ -28,7 +28,7 @@ const MAX_DEPTH: usize = 64;
 pub(super) struct Definitions {
     specs: BTreeMap<SpecId, Imported>,
     groups: BTreeMap<GroupId, Group>,
-    refused: BTreeSet<SpecId>,
+    rejected: BTreeSet<SpecId>,
 }
 
 /// An app or pod.
@@ -45,7 +45,7 @@ struct Context<'a> {
 }
 
 impl Definitions {
-    /// Reads all definitions. Those that cannot be carried are refused by name.
+    /// Reads all definitions. Those that cannot be carried are rejected by name.
     pub(super) fn read(marathon: &Marathon, config: &Config, index: &TaskIndex, report: &mut Report) -> Self {
         let context = Context {
             config,
@@ -54,7 +54,7 @@ impl Definitions {
         let mut all = Self {
             specs: BTreeMap::new(),
             groups: BTreeMap::new(),
-            refused: BTreeSet::new(),
+            rejected: BTreeSet::new(),
         };
         let used = index.versions();
         let apps = marathon.apps.iter().map(|document| (document, false));
@@ -63,7 +63,7 @@ impl Definitions {
             let name = document["id"].as_str().unwrap_or_default();
             let Ok(id) = SpecId::parse(name) else {
                 let kind = if is_pod { "pod" } else { "app" };
-                report.refuse(format!("{kind} {name:?}"), "Its id is not valid.");
+                report.reject(format!("{kind} {name:?}"), "Its id is not valid.");
                 continue;
             };
             let past = marathon.versions.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -72,9 +72,9 @@ impl Definitions {
                 Ok(imported) => drop(all.specs.insert(id, imported)),
                 Err(problems) => {
                     for problem in problems {
-                        report.refuse(id.to_string(), problem);
+                        report.reject(id.to_string(), problem);
                     }
-                    all.refused.insert(id);
+                    all.rejected.insert(id);
                 }
             }
         }
@@ -86,7 +86,7 @@ impl Definitions {
     fn read_groups(&mut self, document: &Value, depth: usize, report: &mut Report) {
         let name = document["id"].as_str().unwrap_or_default();
         let (Ok(id), true) = (GroupId::parse(name), depth <= MAX_DEPTH) else {
-            return report.refuse(
+            return report.reject(
                 format!("group {name:?}"),
                 "Its id is not valid, or it is nested too deeply.",
             );
@@ -96,7 +96,7 @@ impl Definitions {
         for text in list(&document["dependencies"]).filter_map(Value::as_str) {
             match SpecId::parse_in(&id, text) {
                 Ok(dependency) => dependencies.push(dependency),
-                Err(error) => report.refuse(
+                Err(error) => report.reject(
                     format!("group {id}"),
                     format!("Its dependency {text:?} is not valid: {error}."),
                 ),
@@ -105,7 +105,7 @@ impl Definitions {
         let version = version.unwrap_or(Moment::from(jiff::Timestamp::UNIX_EPOCH));
         let enforce_role = document["enforceRole"].as_bool() == Some(true);
         if enforce_role && !id.is_top() {
-            report.refuse(
+            report.reject(
                 format!("group {id}"),
                 "enforceRole can only be set for top-level groups.",
             );
@@ -142,7 +142,7 @@ impl Definitions {
             }
             Err(invalid) => {
                 for (path, text) in texts(invalid) {
-                    report.refuse(path, text);
+                    report.reject(path, text);
                 }
             }
         }
@@ -152,8 +152,8 @@ impl Definitions {
         self.specs.contains_key(id)
     }
 
-    pub(super) fn is_refused(&self, id: &SpecId) -> bool {
-        self.refused.contains(id)
+    pub(super) fn is_rejected(&self, id: &SpecId) -> bool {
+        self.rejected.contains(id)
     }
 
     /// The definition that a task was launched from. If Marathon no longer has it, the current one

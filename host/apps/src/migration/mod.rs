@@ -7,11 +7,11 @@
 //!
 //! # Promises
 //!
-//! * Nothing is lost silently: everything that cannot be imported is refused by name in one report,
+//! * Nothing is lost silently: everything that cannot be imported is rejected by name in one report,
 //!   and every difference is listed.
 //! * A store with records of another origin is never changed. Records from the same origin are
 //!   replaced until a daemon has led with them, so an interrupted copy can be repeated.
-//! * A daemon refuses a store with an incomplete copy. The framework's id is written last.
+//! * A daemon rejects a store with an incomplete copy. The framework's id is written last.
 //! * A running task of the current configuration is kept: its record contains its version, and all
 //!   versions of one configuration have the same digest.
 //!

@@ -42,7 +42,8 @@ pub struct Finding {
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// It cannot be imported, so nothing is imported.
-    Refused,
+    #[serde(rename = "refused")]
+    Rejected,
     /// It is imported with this difference.
     Differs,
 }
@@ -51,7 +52,7 @@ impl Kind {
     /// The word for users and in JSON.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Refused => "refused",
+            Self::Rejected => "refused",
             Self::Differs => "differs",
         }
     }
@@ -60,12 +61,12 @@ impl Kind {
 impl Report {
     /// Whether everything can be imported.
     pub fn is_accepted(&self) -> bool {
-        self.findings.iter().all(|finding| finding.kind != Kind::Refused)
+        self.findings.iter().all(|finding| finding.kind != Kind::Rejected)
     }
 
     /// Adds something that cannot be imported.
-    pub fn refuse(&mut self, subject: impl Into<String>, text: impl Into<String>) {
-        self.add_finding(Kind::Refused, subject.into(), text.into());
+    pub fn reject(&mut self, subject: impl Into<String>, text: impl Into<String>) {
+        self.add_finding(Kind::Rejected, subject.into(), text.into());
     }
 
     /// Adds a difference.
@@ -77,7 +78,7 @@ impl Report {
         self.findings.push(Finding { kind, subject, text });
     }
 
-    /// Sorts refusals before differences, and otherwise keeps the order.
+    /// Sorts rejections before differences, and otherwise keeps the order.
     pub(super) fn sorted(mut self) -> Self {
         self.findings.sort_by_key(|finding| finding.kind);
         self

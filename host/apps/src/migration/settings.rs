@@ -16,7 +16,7 @@ pub(super) fn compare(
 ) -> Option<String> {
     let id = marathon.info["frameworkId"].as_str().filter(|id| !id.is_empty());
     let Some(id) = id else {
-        report.refuse(
+        report.reject(
             "/v2/info",
             "It has no frameworkId: Marathon has never subscribed with a master.",
         );
@@ -26,14 +26,14 @@ pub(super) fn compare(
     let mut infos = frameworks.map(|framework| &framework.framework_info);
     let is_this = |info: &&FrameworkInfo| info.id.as_ref().is_some_and(|known| known.as_str() == id);
     let Some(theirs) = infos.find(is_this) else {
-        report.refuse(
+        report.reject(
             format!("framework {id}"),
             "The master does not know this framework of /v2/info, or has removed it; is it another cluster's?",
         );
         return Some(id.to_owned());
     };
     if state.invalid_entries > 0 {
-        report.refuse(
+        report.reject(
             "master",
             format!("{} entries of its answer cannot be read.", state.invalid_entries),
         );
@@ -63,7 +63,7 @@ fn compare_infos(theirs: &FrameworkInfo, ours: &FrameworkInfo, report: &mut Repo
         (None, []) => "*".to_owned(),
         (_, roles) => roles.join(","),
     };
-    let refused: [Pair<'_>; 2] = [
+    let rejected: [Pair<'_>; 2] = [
         (
             "cluster.principal",
             text(&theirs.principal),
@@ -103,12 +103,12 @@ fn compare_infos(theirs: &FrameworkInfo, ours: &FrameworkInfo, report: &mut Repo
             "the master keeps the first value",
         ),
     ];
-    for (setting, theirs, here, why) in refused {
+    for (setting, theirs, here, why) in rejected {
         // Marathon subscribes with the roles of all its apps; this service's role may be one of
         // them.
         let covered = setting == "apps.role" && theirs.split(',').any(|role| role == here);
         if theirs != here && !covered {
-            report.refuse(setting, compared_text(&theirs, &here, why));
+            report.reject(setting, compared_text(&theirs, &here, why));
         } else if theirs != here {
             report.differs(
                 setting,

@@ -93,7 +93,7 @@ impl Target {
     }
 
     /// Writes the records, while no daemon can lead. After a failure the store is either unchanged
-    /// or refused by daemons, and the same call can be repeated.
+    /// or rejected by daemons, and the same call can be repeated.
     ///
     /// # Errors
     /// The reason why the records were not written, or not all of them.

@@ -56,7 +56,7 @@ pub(super) fn launched(
                     "Marathon has expunged it; it is killed when its agent is reachable again.",
                 );
             }
-            Err(problem) => report.refuse(format!("task {}", task.task_id), problem),
+            Err(problem) => report.reject(format!("task {}", task.task_id), problem),
         }
     }
     // Containers that have ended belong to a pod's instance as long as others in it run.
@@ -96,7 +96,7 @@ pub(super) fn launched(
     records
 }
 
-/// The record of a task; `None` if its app or pod has already been refused.
+/// The record of a task; `None` if its app or pod has already been rejected.
 fn record(
     task: &v1::Task,
     index: &TaskIndex,
@@ -112,7 +112,7 @@ fn record(
             "The id of its app, which is part of its id, is not valid; {killed}."
         ));
     };
-    if definitions.is_refused(&id) {
+    if definitions.is_rejected(&id) {
         return Ok(None);
     }
     let Some(marathon_task) = index.0.get(task.task_id.as_str()) else {

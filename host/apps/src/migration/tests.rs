@@ -197,7 +197,7 @@ fn translation_of_equal_answers_is_equal() {
 type Case<'a> = (&'a dyn Fn(&mut Marathon, &mut Value), &'a str, &'a str);
 
 #[test]
-fn parts_that_cannot_be_imported_are_refused_by_name() {
+fn parts_that_cannot_be_imported_are_rejected_by_name() {
     let id = format!("web_api.instance-{UUID}._app.1");
     let orphan = format!("gone.instance-{UUID}._app.1");
     let table: [Case<'_>; 14] = [
@@ -284,8 +284,8 @@ fn parts_that_cannot_be_imported_are_refused_by_name() {
         let (mut marathon, mut state) = (marathon(&id), all_tasks(&id));
         change(&mut marathon, &mut state);
         let (report, _) = translated(&marathon, &state);
-        let refused = report.findings.iter().filter(|one| one.kind == Kind::Refused);
-        let found = refused
+        let rejected = report.findings.iter().filter(|one| one.kind == Kind::Rejected);
+        let found = rejected
             .clone()
             .any(|one| one.subject == subject && one.text.contains(text));
         assert!(
@@ -297,7 +297,7 @@ fn parts_that_cannot_be_imported_are_refused_by_name() {
 }
 
 #[test]
-fn apps_with_persistent_volumes_are_refused_once_and_their_tasks_with_them() {
+fn apps_with_persistent_volumes_are_rejected_once_and_their_tasks_with_them() {
     let id = format!("web_api.marathon-{UUID}._app.1");
     let (mut marathon, mut state) = (marathon(&id), all_tasks(&id));
     let app = &mut marathon.apps[0];
@@ -318,14 +318,14 @@ fn apps_with_persistent_volumes_are_refused_once_and_their_tasks_with_them() {
         ..Config::default()
     };
     let (report, _) = translate(&marathon, &state, &config, &ours);
-    let refused: Vec<&Finding> = report
+    let rejected: Vec<&Finding> = report
         .findings
         .iter()
-        .filter(|one| one.kind == Kind::Refused)
+        .filter(|one| one.kind == Kind::Rejected)
         .collect();
-    assert_eq!(refused.len(), 1, "{refused:#?}");
-    assert_eq!(refused[0].subject, "/web/api");
-    assert!(refused[0].text.contains("persistent volumes"), "{refused:#?}");
+    assert_eq!(rejected.len(), 1, "{rejected:#?}");
+    assert_eq!(rejected[0].subject, "/web/api");
+    assert!(rejected[0].text.contains("persistent volumes"), "{rejected:#?}");
 }
 
 /// After a failover the master lists neither the agents that have not registered yet nor their tasks.
@@ -336,15 +336,15 @@ fn nothing_is_imported_while_agents_have_not_registered_with_a_new_leader() {
     state["get_agents"]["recovered_agents"] = json!([{"hostname": "b", "id": {"value": "a-S9"}}]);
     let (report, _) = translated(&marathon(&id), &state);
     assert!(!report.is_accepted());
-    let [refused] = &report.findings[..] else {
+    let [rejected] = &report.findings[..] else {
         panic!("{report:#?}")
     };
-    assert_eq!(refused.subject, "the master");
+    assert_eq!(rejected.subject, "the master");
     assert!(
-        refused
+        rejected
             .text
             .contains("agents have not registered with it yet (1)"),
-        "{refused:?}"
+        "{rejected:?}"
     );
 }
 
@@ -528,7 +528,7 @@ async fn restored_backup_results_in_the_same_backup() {
 }
 
 #[tokio::test]
-async fn daemon_refuses_a_later_format_and_an_incomplete_copy() {
+async fn daemon_rejects_a_later_format_and_an_incomplete_copy() {
     for (record, expected) in [
         (json!({"format": 2, "more": {}}), "have format 2"),
         (

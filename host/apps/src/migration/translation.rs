@@ -26,7 +26,7 @@ pub fn translate(
     let id = settings::compare(marathon, state, framework, &mut report);
     for deployment in &marathon.deployments {
         let name = deployment["id"].as_str().unwrap_or("?");
-        report.refuse(
+        report.reject(
             format!("deployment {name}"),
             "It is running: wait until it is done, or cancel it.",
         );
@@ -34,7 +34,7 @@ pub fn translate(
     let agents = state.get_agents.iter();
     let awaited = agents.map(|all| all.recovered_agents.len()).sum::<usize>();
     if awaited > 0 {
-        report.refuse(
+        report.reject(
             "the master",
             format!(
                 "It has been elected, and agents have not registered with it yet ({awaited}), whose tasks it does not \
@@ -56,12 +56,12 @@ pub fn translate(
     report.framework_id = id;
     report.carried = definitions.carried(&launched);
     if let Err(error) = definitions.write(&mut records.records) {
-        report.refuse("definitions", format!("They cannot be written: {error}."));
+        report.reject("definitions", format!("They cannot be written: {error}."));
     }
     for record in &launched {
         match serde_json::to_value(record) {
             Ok(value) => drop(records.records.insert(record.key(), value)),
-            Err(error) => report.refuse(
+            Err(error) => report.reject(
                 format!("task {}", record.id),
                 format!("It cannot be written: {error}."),
             ),

@@ -77,20 +77,20 @@ fn read_docker(docker: &mut Reader<'_>, input: &mut ContainerInput, broken: &mut
     let parameters = parameters.unwrap_or_default();
     let pull_config = read_pull_config(docker);
     let privileged = docker.boolean("privileged").unwrap_or(false);
-    let mut refuse = |key: &str, present: bool| {
+    let mut reject = |key: &str, present: bool| {
         if present {
             broken.add(docker.path(key), "must be empty");
         }
     };
-    refuse("credential", docker.raw("credential").is_some());
+    reject("credential", docker.raw("credential").is_some());
     if input.container.engine == Engine::Mesos {
         let mappings = input
             .port_mappings
             .as_ref()
             .is_some_and(|ports| !ports.is_empty());
-        refuse("network", input.network.is_some());
-        refuse("parameters", !parameters.is_empty());
-        refuse("portMappings", mappings);
+        reject("network", input.network.is_some());
+        reject("parameters", !parameters.is_empty());
+        reject("portMappings", mappings);
         if privileged {
             broken.add(
                 docker.path("privileged"),

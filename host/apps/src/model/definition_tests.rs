@@ -42,7 +42,7 @@ pub(super) fn shown(more: &Value) -> Value {
 }
 
 #[track_caller]
-pub(super) fn refused(more: &Value, path: &str, text: &str) {
+pub(super) fn rejected(more: &Value, path: &str, text: &str) {
     let found = define(&with(more), &settings()).unwrap_err();
     assert!(
         found.contains(path, text),
@@ -202,7 +202,7 @@ fn deprecated_fields_exclude_current_ones() {
             "must be empty",
         ),
     ] {
-        refused(&more, path, text);
+        rejected(&more, path, text);
     }
 }
 
@@ -281,7 +281,7 @@ fn networks_and_ports_follow_the_rules() {
             "got 1.5, expected a whole number",
         ),
     ] {
-        refused(&more, path, text);
+        rejected(&more, path, text);
     }
     // Ports that do not apply are dropped.
     let dropped = shown(&json!({"container": {"type": "MESOS", "portMappings": [{"containerPort": 80}]}}));
@@ -366,7 +366,7 @@ fn containers_follow_the_rules() {
             "GPU resources only work with the Mesos containerizer",
         ),
     ] {
-        refused(&more, path, text);
+        rejected(&more, path, text);
     }
     let shown = shown(&json!({"container": {"docker": {"image": "i"}}}));
     assert_eq!(
@@ -401,9 +401,9 @@ fn resident_apps_follow_the_rules() {
             "A resident app must have `acceptedResourceRoles = [\"*\"]`.",
         ),
     ] {
-        refused(&resident(more), path, text);
+        rejected(&resident(more), path, text);
     }
-    refused(
+    rejected(
         &json!({"residency": {}}),
         "/",
         "App must contain persistent volumes and define residency",
@@ -526,7 +526,7 @@ fn other_fields_follow_the_rules() {
             "DCOS_PACKAGE_FRAMEWORK_NAME and DCOS_MIGRATION_API_PATH must be defined",
         ),
     ] {
-        refused(&more, path, text);
+        rejected(&more, path, text);
     }
     let shown = shown(&json!({
         "env": {"A": {"secret": "s"}, "B": "b"}, "secrets": {"s": {"source": "/s"}}, "tty": true, "gpus": 1,

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_health_checks_are_refused_with_their_path() {
+    fn bad_health_checks_are_rejected_with_their_path() {
         let address = "Health check port indices must address an element of the ports array";
         for (checks, ports, path, text) in [
             (

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn second_readiness_check_and_timeout_over_the_interval_are_refused() {
+    fn second_readiness_check_and_timeout_over_the_interval_are_rejected() {
         let check = |timeout| ReadinessCheck {
             name: "r".to_owned(),
             protocol: Scheme::Http,

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::definition_tests::{refused, shown, with};
+use super::definition_tests::{rejected, shown, with};
 use super::read;
 use crate::ids::SpecId;
 use crate::testing::settings;
@@ -124,7 +124,7 @@ fn host_and_persistent_volumes_follow_the_rules() {
             "Missing field and operator",
         ),
     ] {
-        refused(&volume(&wrong), &format!("/container/volumes(0){path}"), text);
+        rejected(&volume(&wrong), &format!("/container/volumes(0){path}"), text);
     }
 }
 
@@ -188,7 +188,7 @@ fn volumes_of_drivers_follow_the_rules() {
             "references an undefined secret",
         ),
     ] {
-        refused(&volume(&wrong), &format!("/container/volumes(0){path}"), text);
+        rejected(&volume(&wrong), &format!("/container/volumes(0){path}"), text);
     }
 }
 
@@ -227,23 +227,23 @@ fn rules_of_driver_volumes_depend_on_containerizer_and_instances() {
     shown(&volume(&rexray("dvdi/iops", " 100 ")));
     let other = json!({"options": {"dvdi/driver": "other", "dvdi/iops": "any"}});
     shown(&volume(&dvdi("v", "RW", &other)));
-    refused(
+    rejected(
         &docker(dvdi(".", "RW", &json!({}))),
         &at("/containerPath"),
         "must not be one of (., ..)",
     );
-    refused(
+    rejected(
         &docker(dvdi("/v", "RW", &json!({"size": 1}))),
         &at("/external/size"),
         "must be undefined for Docker containers",
     );
     let options = json!({"options": {"dvdi/driver": "r", "dvdi/iops": "1"}});
-    refused(
+    rejected(
         &docker(dvdi("/v", "RW", &options)),
         &at("/external/options"),
         "must only contain dvdi/driver",
     );
-    refused(
+    rejected(
         &docker(csi(&json!({}))),
         &at(""),
         "not supported with the Docker containerizer",
@@ -251,17 +251,17 @@ fn rules_of_driver_volumes_depend_on_containerizer_and_instances() {
     shown(&docker(dvdi("/v", "RO", &json!({}))));
     let mut several = volume(&dvdi("v", "RW", &json!({})));
     several["instances"] = json!(2);
-    refused(&several, "/", "Number of instances is limited to 1");
+    rejected(&several, "/", "Number of instances is limited to 1");
     let mut doubled = volume(&dvdi("v", "RW", &json!({})));
     doubled["upgradeStrategy"] = json!({"minimumHealthCapacity": 1, "maximumOverCapacity": 1});
     let path = "/upgradeStrategy/maximumOverCapacity";
-    refused(&doubled, path, "got 1.0, expected 0.0");
+    rejected(&doubled, path, "got 1.0, expected 0.0");
     let mut shared = volume(&dvdi("v", "RW", &json!({"shared": true})));
     shared["instances"] = json!(2);
     shown(&shared);
     let twice = dvdi("v", "RW", &json!({}));
     let twice = json!({"container": {"type": "MESOS", "volumes": [twice, twice]}});
-    refused(&twice, "/container/volumes", "Volume names must be unique");
+    rejected(&twice, "/container/volumes", "Volume names must be unique");
 }
 
 #[test]

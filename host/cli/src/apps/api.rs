@@ -205,7 +205,7 @@ impl Api {
                  {url} its apps port? --url or TRANSOM_APPS_URL names another."
             )
             .context(Unavailable),
-            Failure::Refused(reason) => anyhow::anyhow!("{url}: {reason}"),
+            Failure::Rejected(reason) => anyhow::anyhow!("{url}: {reason}"),
         }
     }
 }

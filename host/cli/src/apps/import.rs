@@ -83,7 +83,7 @@ impl Import {
             match daemon_config.store().await {
                 Ok(store) => Some(Target::new(store, daemon_config.apps.prefix.clone())),
                 Err(error) if self.dry_run => {
-                    report.refuse("store", format!("{}.", error_line(&error)));
+                    report.reject("store", format!("{}.", error_line(&error)));
                     None
                 }
                 Err(error) => return Err(error),
@@ -92,7 +92,7 @@ impl Import {
         if let Some(target) = &target
             && let Err(error) = target.check(&records).await
         {
-            report.refuse("store", format!("{}.", error_line(&error.into())));
+            report.reject("store", format!("{}.", error_line(&error.into())));
         }
         let accepted = report.is_accepted();
         let imported = match &target {
@@ -104,13 +104,13 @@ impl Import {
         };
         self.print(&report, imported)?;
         if !accepted {
-            let refused = report
+            let rejected = report
                 .findings
                 .iter()
-                .filter(|finding| finding.kind == migration::Kind::Refused);
+                .filter(|finding| finding.kind == migration::Kind::Rejected);
             bail!(
                 "nothing was imported: {} findings prevent the import",
-                refused.count()
+                rejected.count()
             );
         }
         Ok(())

@@ -126,7 +126,7 @@ impl Api {
                 "the framework {name:?} cannot be reached at {url}, the address that it registered with the master: {reason}\n\
                  Does it run (`transom fw list --all`), and can this machine reach that address?"
             ),
-            Failure::Refused(reason) => anyhow!("the framework {name:?} at {url}: {reason}"),
+            Failure::Rejected(reason) => anyhow!("the framework {name:?} at {url}: {reason}"),
         }
     }
 

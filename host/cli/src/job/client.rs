@@ -51,7 +51,7 @@ impl Api {
     pub(super) async fn status(&self, id: &str) -> Result<Value, Failure> {
         let text = self.text(self.request(Method::GET, &["task", id])).await?;
         serde_json::from_str(&text)
-            .map_err(|error| Failure::Refused(format!("the response is not JSON: {error}")))
+            .map_err(|error| Failure::Rejected(format!("the response is not JSON: {error}")))
     }
 
     pub(super) async fn kill(&self, id: &str) -> Result<(), Failure> {

@@ -14,9 +14,9 @@ impl Style {
 
     /// Colours if standard output is a terminal, unless `NO_COLOR` is set.
     pub fn of_standard_output() -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let rejected = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
-            colours: std::io::stdout().is_terminal() && !refused,
+            colours: std::io::stdout().is_terminal() && !rejected,
         }
     }
 

@@ -77,10 +77,10 @@ pub(super) async fn run(
     } else {
         "KILL_NESTED_CONTAINER"
     };
-    // An agent that refused to launch the container has nothing to remove.
+    // An agent that did not accept the container has nothing to remove.
     if !matches!(
         outcome,
-        Ok(Err(Error::Refused { .. }
+        Ok(Err(Error::Rejected { .. }
             | Error::Unauthorized { .. }
             | Error::Unreachable { .. }))
     ) {

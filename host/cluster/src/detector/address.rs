@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_addresses_are_refused_with_reason() {
+    fn invalid_addresses_are_rejected_with_reason() {
         for (text, why) in [
             ("zk://h:2181", "the path is missing"),
             ("zk://h:2181/", "the root"),

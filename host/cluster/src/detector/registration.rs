@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_registrations_are_refused_with_reason() {
+    fn invalid_registrations_are_rejected_with_reason() {
         let cases: [(Format, &[u8], &str); 7] = [
             (Format::Json, b"", "EOF"),
             (Format::Json, b"{\"id\":\"m\"}", "no port"),

@@ -16,7 +16,7 @@ use url::Url;
 ///
 /// A call succeeds when the master has accepted it (202; `UPDATE_FRAMEWORK`: 200). Its effects
 /// arrive as events; an outdated offer, for example, causes updates of the tasks that were to be
-/// launched with it. Calls fail with [`Error::Refused`] (400 after the subscription is over or for
+/// launched with it. Calls fail with [`Error::Rejected`] (400 after the subscription is over or for
 /// a malformed call, 403 while the stream is closed), with [`Error::NotLeader`] when the master no
 /// longer leads, with [`Error::NotSubscribed`] before the framework's id is known, and with the
 /// errors of any request. They end within the configured call timeout.
@@ -130,7 +130,7 @@ impl Caller {
 
     /// Replaces the framework's description, roles included, without a new subscription. Offers for
     /// `suppressed` stay suppressed, and those of all other roles are sent. Id and principal are set
-    /// as in [`Client::subscribe`](crate::Client::subscribe). Fails with [`Error::Refused`] if the
+    /// as in [`Client::subscribe`](crate::Client::subscribe). Fails with [`Error::Rejected`] if the
     /// master does not allow the change.
     pub async fn update_framework(&self, info: &FrameworkInfo, suppressed: &[String]) -> Result<()> {
         let mut info = info.clone();

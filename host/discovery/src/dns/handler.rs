@@ -3,7 +3,7 @@
 //! [`fast_path`] answers the common queries. Other packets are parsed into requests ([`wire`]), of
 //! which [`Handler`] forwards some ([`forward`]) and answers some with a [`transfer`].
 //! All others go to [`zone_handler`], a handler of hickory-server, which answers from the zone
-//! ([`answer`]) or refuses; [`response_buffer`] encodes its responses.
+//! ([`answer`]) or rejects; [`response_buffer`] encodes its responses.
 
 mod answer;
 mod fast_path;
@@ -216,24 +216,24 @@ impl Handler {
         if matches!(question.query_type(), RecordType::AXFR | RecordType::IXFR) {
             let transfer = self.transfers.begin(zone, &self.zone_authority, request, client);
             return transfer.map_or_else(
-                || self.refused("transfer"),
+                || self.rejected("transfer"),
                 |transfer| Route::Transfer(Box::new(transfer)),
             );
         }
         if is_answered(zone, &self.zone_authority, question.name()) {
             Route::Zone
         } else if self.forwarder.is_none() {
-            self.refused("outside")
+            self.rejected("outside")
         } else if self.recursion_acl.allows(client.ip) {
             Route::Forward(Box::new(question.clone()))
         } else {
-            self.refused("recursion")
+            self.rejected("recursion")
         }
     }
 
-    /// Counts a refusal; [`ZoneHandler`] sends it.
-    fn refused(&self, reason: &'static str) -> Route {
-        self.metrics.refused(reason);
+    /// Counts a rejection; [`ZoneHandler`] sends it.
+    fn rejected(&self, reason: &'static str) -> Route {
+        self.metrics.rejected(reason);
         Route::Zone
     }
 

@@ -106,7 +106,7 @@ async fn bind_tls(
 }
 
 async fn bind_both(addr: SocketAddr) -> Result<(Vec<UdpSocket>, TcpListener, SocketAddr)> {
-    let refused = |protocol| {
+    let rejected = |protocol| {
         move |source| Error::Dns {
             addr,
             protocol,
@@ -114,9 +114,9 @@ async fn bind_both(addr: SocketAddr) -> Result<(Vec<UdpSocket>, TcpListener, Soc
         }
     };
     // TCP first: its port is exclusive, while the UDP sockets share theirs.
-    let tcp = TcpListener::bind(addr).await.map_err(refused("TCP"))?;
-    let addr = tcp.local_addr().map_err(refused("TCP"))?;
-    let udp = udp::bind(addr).map_err(refused("UDP"))?;
+    let tcp = TcpListener::bind(addr).await.map_err(rejected("TCP"))?;
+    let addr = tcp.local_addr().map_err(rejected("TCP"))?;
+    let udp = udp::bind(addr).map_err(rejected("UDP"))?;
     Ok((udp, tcp, addr))
 }
 

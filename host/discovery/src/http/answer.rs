@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::route::Refusal;
+use super::route::Rejection;
 use crate::mesos_dns_json::text;
 
 /// A JSON response.
@@ -40,10 +40,10 @@ pub(super) fn busy(text: &str) -> Response {
 /// The maximum bytes of the link in the body of a redirect.
 const MAX_LINK_BYTES: usize = 4096;
 
-pub(super) fn refused(refusal: &Refusal) -> Response {
-    match refusal {
-        Refusal::Malformed => plain(StatusCode::BAD_REQUEST, "400: Bad Request"),
-        Refusal::Redirect(location) => {
+pub(super) fn rejected(rejection: &Rejection) -> Response {
+    match rejection {
+        Rejection::Malformed => plain(StatusCode::BAD_REQUEST, "400: Bad Request"),
+        Rejection::Redirect(location) => {
             let escaped = location
                 .replace('&', "&amp;")
                 .replace('"', "&#34;")
@@ -62,13 +62,13 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
             };
             (StatusCode::MOVED_PERMANENTLY, headers, body).into_response()
         }
-        Refusal::NotFound => plain(StatusCode::NOT_FOUND, "404: Page Not Found"),
-        Refusal::WrongMethod => {
+        Rejection::NotFound => plain(StatusCode::NOT_FOUND, "404: Page Not Found"),
+        Rejection::WrongMethod => {
             let answer = plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
             ([(header::ALLOW, "GET, HEAD")], answer).into_response()
         }
-        Refusal::WrongBody => plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type"),
-        Refusal::NotAcceptable => plain(StatusCode::NOT_ACCEPTABLE, "406: Not Acceptable"),
+        Rejection::WrongBody => plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type"),
+        Rejection::NotAcceptable => plain(StatusCode::NOT_ACCEPTABLE, "406: Not Acceptable"),
     }
 }
 

@@ -44,7 +44,7 @@ impl Route {
 
 /// Why a request has no route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum Rejection {
     /// The path has an invalid encoding.
     Malformed,
     /// The path has a clean form.
@@ -62,19 +62,19 @@ pub(super) fn route(
     query: Option<&str>,
     headers: &HeaderMap,
     enumeration: bool,
-) -> Result<Route, Refusal> {
-    let path = percent_decoded(path).ok_or(Refusal::Malformed)?;
+) -> Result<Route, Rejection> {
+    let path = percent_decoded(path).ok_or(Rejection::Malformed)?;
     let clean = without_doubled_slashes(&path);
     if clean != path {
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-        return Err(Refusal::Redirect(percent_encoded(&clean) + &query));
+        return Err(Rejection::Redirect(percent_encoded(&clean) + &query));
     }
-    let route = find_route(&path, enumeration).ok_or(Refusal::NotFound)?;
+    let route = find_route(&path, enumeration).ok_or(Rejection::NotFound)?;
     if !matches!(*method, Method::GET | Method::HEAD) {
-        return Err(Refusal::WrongMethod);
+        return Err(Rejection::WrongMethod);
     }
     if !is_json(headers) {
-        return Err(Refusal::WrongBody);
+        return Err(Rejection::WrongBody);
     }
     let kind = match route {
         Route::WatchHosts(_) | Route::WatchServices(_) => "text/event-stream",
@@ -83,7 +83,7 @@ pub(super) fn route(
     if accepts(headers, kind) {
         Ok(route)
     } else {
-        Err(Refusal::NotAcceptable)
+        Err(Rejection::NotAcceptable)
     }
 }
 
@@ -188,14 +188,14 @@ mod tests {
 
     use super::*;
 
-    fn get(path: &str) -> Result<Route, Refusal> {
+    fn get(path: &str) -> Result<Route, Rejection> {
         route(&Method::GET, path, None, &HeaderMap::new(), true)
     }
 
     #[test]
     fn route_finds_paths_like_mesos_dns() {
         let host = |name: &str| Ok(Route::Hosts(name.to_owned()));
-        let redirect = |path: &str| Err(Refusal::Redirect(path.to_owned()));
+        let redirect = |path: &str| Err(Rejection::Redirect(path.to_owned()));
         for (path, expected) in [
             ("/v1/version", Ok(Route::Version)),
             ("/v1/version/", Ok(Route::Version)),
@@ -221,16 +221,16 @@ mod tests {
                 "/v1/watch/services/_a._tcp",
                 Ok(Route::WatchServices("_a._tcp".into())),
             ),
-            ("/v1/hosts/a%2Fb", Err(Refusal::NotFound)),
-            ("/v1/services/a/ports", Err(Refusal::NotFound)),
-            ("/v1/hosts/", Err(Refusal::NotFound)),
-            ("/v1/hosts", Err(Refusal::NotFound)),
-            ("/v1", Err(Refusal::NotFound)),
-            ("/", Err(Refusal::NotFound)),
-            ("/V1/version", Err(Refusal::NotFound)),
-            ("/metrics", Err(Refusal::NotFound)),
-            ("/v1/hosts/%zz", Err(Refusal::Malformed)),
-            ("/v1/hosts/%4", Err(Refusal::Malformed)),
+            ("/v1/hosts/a%2Fb", Err(Rejection::NotFound)),
+            ("/v1/services/a/ports", Err(Rejection::NotFound)),
+            ("/v1/hosts/", Err(Rejection::NotFound)),
+            ("/v1/hosts", Err(Rejection::NotFound)),
+            ("/v1", Err(Rejection::NotFound)),
+            ("/", Err(Rejection::NotFound)),
+            ("/V1/version", Err(Rejection::NotFound)),
+            ("/metrics", Err(Rejection::NotFound)),
+            ("/v1/hosts/%zz", Err(Rejection::Malformed)),
+            ("/v1/hosts/%4", Err(Rejection::Malformed)),
             ("//v1/version", redirect("/v1/version")),
             ("/v1//version", redirect("/v1/version")),
             ("/v1/hosts//", redirect("/v1/hosts/")),
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(found, redirect("/v1?x=1"));
         for path in ["/v1/enumerate", "/v1/axfr"] {
             let found = route(&Method::GET, path, None, &HeaderMap::new(), false);
-            assert_eq!(found, Err(Refusal::NotFound));
+            assert_eq!(found, Err(Rejection::NotFound));
         }
     }
 
@@ -252,14 +252,14 @@ mod tests {
         for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"] {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
             let of = |path| route(&method, path, None, &HeaderMap::new(), true);
-            assert_eq!(of("/v1/version"), Err(Refusal::WrongMethod), "{method}");
-            assert_eq!(of("/nope"), Err(Refusal::NotFound), "{method}");
+            assert_eq!(of("/v1/version"), Err(Rejection::WrongMethod), "{method}");
+            assert_eq!(of("/nope"), Err(Rejection::NotFound), "{method}");
         }
         let head = route(&Method::HEAD, "/v1/version", None, &HeaderMap::new(), true);
         assert_eq!(head, Ok(Route::Version));
     }
 
-    fn with(path: &str, headers: &[(header::HeaderName, &str)]) -> Result<(), Refusal> {
+    fn with(path: &str, headers: &[(header::HeaderName, &str)]) -> Result<(), Rejection> {
         let headers = headers
             .iter()
             .map(|(name, value)| (name.clone(), value.parse().unwrap()));
@@ -283,12 +283,12 @@ mod tests {
         ] {
             let found = with(path, &[(header::ACCEPT, accept)]);
             assert_eq!(found.is_ok(), expected, "{path} {accept:?}");
-            assert!(expected || found == Err(Refusal::NotAcceptable));
+            assert!(expected || found == Err(Rejection::NotAcceptable));
         }
     }
 
     #[test]
-    fn route_refuses_bodies_with_another_content_type() {
+    fn route_rejects_bodies_with_another_content_type() {
         for (length, kind, expected) in [
             ("1", "text/plain", false),
             ("1", "application/json", true),
@@ -301,7 +301,7 @@ mod tests {
                 &[(header::CONTENT_LENGTH, length), (header::CONTENT_TYPE, kind)],
             );
             assert_eq!(found.is_ok(), expected, "{length} {kind:?}");
-            assert!(expected || found == Err(Refusal::WrongBody));
+            assert!(expected || found == Err(Rejection::WrongBody));
         }
         assert!(with("/v1/version", &[(header::CONTENT_TYPE, "text/plain")]).is_ok());
     }

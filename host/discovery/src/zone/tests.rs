@@ -50,7 +50,7 @@ fn find_distinguishes_records_empty_non_terminals_and_missing_names() {
 }
 
 #[test]
-fn wire_name_refuses_names_too_long_for_dns() {
+fn wire_name_rejects_names_too_long_for_dns() {
     let long = "x".repeat(63);
     for (name, carried) in [
         ("-odd_.mesos.".to_owned(), true),

@@ -29,9 +29,9 @@ pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct MasterScript {
     /// The state document; none: 503.
     pub(crate) document: Option<Value>,
-    /// The snapshot of a subscription; none: subscriptions are refused with the status below.
+    /// The snapshot of a subscription; none: subscriptions are rejected with the status below.
     pub(crate) snapshot: Option<Value>,
-    pub(crate) refusal: u16,
+    pub(crate) rejection: u16,
     /// A redirect of subscriptions, as a new leader sends one to the dead leader until it knows of its
     /// own election; its state document has empty lists until it has recovered.
     pub(crate) redirect: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct MasterScript {
     pub(crate) streams: Vec<mpsc::Sender<Bytes>>,
     /// Accepted subscriptions so far.
     pub(crate) subscriptions: usize,
-    /// Requests for a subscription so far, including refused ones.
+    /// Requests for a subscription so far, including rejected ones.
     pub(crate) subscribe_requests: usize,
     /// Requests for the state document so far.
     pub(crate) document_requests: usize,
@@ -321,7 +321,7 @@ async fn subscribe(State(master): State<Master>, call: String) -> Response {
             return (StatusCode::TEMPORARY_REDIRECT, [("location", to.clone())]).into_response();
         }
         let Some(snapshot) = &script.snapshot else {
-            return (StatusCode::from_u16(script.refusal).unwrap(), "refused").into_response();
+            return (StatusCode::from_u16(script.rejection).unwrap(), "refused").into_response();
         };
         let body = json!({"get_state": snapshot, "heartbeat_interval_seconds": 15.0});
         let first = record(&json!({"type": "SUBSCRIBED", "subscribed": body}));

@@ -191,11 +191,11 @@ async fn start_fails_for_used_ports_and_invalid_settings() {
     for (config, part) in cases {
         let mut registry = prometheus_client::registry::Registry::default();
         let token = tokio_util::sync::CancellationToken::new();
-        let refused = config
+        let rejected = config
             .start(client.clone(), &mut registry, token)
             .await
             .unwrap_err();
-        assert!(refused.to_string().contains(part), "{refused}");
+        assert!(rejected.to_string().contains(part), "{rejected}");
     }
     discovery.stop().await;
 }
@@ -203,7 +203,7 @@ async fn start_fails_for_used_ports_and_invalid_settings() {
 #[tokio::test]
 async fn lookups_fail_before_the_first_zone() {
     let master = Master::start(MasterScript {
-        refusal: 503,
+        rejection: 503,
         ..MasterScript::default()
     })
     .await;

@@ -198,7 +198,7 @@ async fn invalid_entries_do_not_hide_others() {
     invalid["slaves"].as_array_mut().unwrap().push(json!([]));
     let master = Master::start(MasterScript {
         document: Some(invalid),
-        refusal: 403,
+        rejection: 403,
         ..MasterScript::default()
     })
     .await;

@@ -104,7 +104,7 @@ fn empty_document(elected: f64) -> Value {
 async fn empty_document_of_a_new_leader_is_not_published() {
     let master = master(MasterScript {
         document: Some(empty_document(1.0)),
-        refusal: 404,
+        rejection: 404,
         ..MasterScript::default()
     })
     .await;
@@ -134,7 +134,7 @@ async fn empty_document_of_a_new_leader_is_not_published() {
 async fn empty_document_is_published_after_a_bounded_time() {
     let master = master(MasterScript {
         document: Some(empty_document(1.0)),
-        refusal: 404,
+        rejection: 404,
         ..MasterScript::default()
     })
     .await;
@@ -164,7 +164,7 @@ async fn hidden_tasks_are_reported() {
         let master = master(MasterScript {
             document: Some(hidden.clone()),
             snapshot,
-            refusal: 403,
+            rejection: 403,
             ..MasterScript::default()
         })
         .await;

@@ -13,12 +13,12 @@ use crate::{document, snapshot, started, task};
 #[tokio::test]
 async fn master_without_stream_is_polled() {
     // A master that forbids the stream, and one that is too old.
-    for refusal in [403, 404] {
+    for rejection in [403, 404] {
         let mut state: Value = serde_json::from_str(include_str!("../fixtures/state-fixture.json")).unwrap();
         state["leader"] = json!("master@127.0.0.1:15050");
         let master = Master::start(MasterScript {
             document: Some(state),
-            refusal,
+            rejection,
             ..MasterScript::default()
         })
         .await;
@@ -40,7 +40,7 @@ async fn master_without_stream_is_polled() {
         })
         .await;
         // The stream is not requested again with each poll.
-        assert_eq!(master.subscribe_requests(), 1, "{refusal}");
+        assert_eq!(master.subscribe_requests(), 1, "{rejection}");
         assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
         discovery.stop().await;
     }
@@ -51,11 +51,11 @@ async fn restarting_master_is_followed_again_without_polling() {
     let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
     assert_eq!(discovery.discovery.source(), Source::Stream);
     // The restarting master already serves a state document, which has no agents yet.
-    master.set(|script| (script.snapshot, script.refusal) = (None, 404));
+    master.set(|script| (script.snapshot, script.rejection) = (None, 404));
     let read = master.document_requests();
     master.hang_up();
-    for (refusal, attempts) in [(404, 2), (503, 1)] {
-        master.set(|script| script.refusal = refusal);
+    for (rejection, attempts) in [(404, 2), (503, 1)] {
+        master.set(|script| script.rejection = rejection);
         let before = master.subscribe_requests();
         wait_until("more attempts", async || {
             master.subscribe_requests() >= before + attempts
@@ -64,7 +64,7 @@ async fn restarting_master_is_followed_again_without_polling() {
         assert_eq!(
             discovery.a("web.marathon.mesos.").await,
             ["10.0.0.10"],
-            "{refusal}"
+            "{rejection}"
         );
         assert_eq!(discovery.discovery.source(), Source::None);
         assert_eq!(discovery.sources(), [("stream", false), ("polling", false)]);
@@ -102,7 +102,7 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
     let (master, discovery) = started(snapshot(1, &[]), config).await;
     let mut older = document();
     older["slaves"] = json!([{"id": "c1d2-S7", "pid": "slave(1)@10.0.0.17:5051", "hostname": "a"}]);
-    master.set(|script| (script.snapshot, script.refusal, script.document) = (None, 404, Some(older)));
+    master.set(|script| (script.snapshot, script.rejection, script.document) = (None, 404, Some(older)));
     master.hang_up();
     wait_until("a poll", async || {
         discovery.a("slave.mesos.").await == ["10.0.0.17"]
@@ -131,7 +131,7 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
 async fn last_zone_stays_in_service_during_an_outage() {
     let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
-    master.set(|script| (script.snapshot, script.refusal, script.document) = (None, 503, None));
+    master.set(|script| (script.snapshot, script.rejection, script.document) = (None, 503, None));
     master.hang_up();
     wait_until("attempts to follow again", async || {
         master.subscribe_requests() >= 3

@@ -20,7 +20,7 @@ use super::{code, data};
 async fn started(resolver: &Resolver, config: Config) -> Followed {
     let master = Master::start(MasterScript {
         document: Some(json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})),
-        refusal: 403,
+        rejection: 403,
         ..MasterScript::default()
     });
     let config = Config {
@@ -82,7 +82,7 @@ async fn dig_gets_forwarded_answers() {
 }
 
 #[tokio::test]
-async fn recursion_is_refused_outside_allowed_networks() {
+async fn recursion_is_rejected_outside_allowed_networks() {
     let resolver = Resolver::start(1).await;
     let off = Config {
         external_on: false,
@@ -100,8 +100,8 @@ async fn recursion_is_refused_outside_allowed_networks() {
             assert_eq!(code(&answer), ResponseCode::Refused);
         }
         assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
-        let refused = format!("transom_discovery_refused_total{{reason=\"{what}\"}} 2\n");
-        assert!(discovery.metrics().contains(&refused), "{}", discovery.metrics());
+        let rejected = format!("transom_discovery_refused_total{{reason=\"{what}\"}} 2\n");
+        assert!(discovery.metrics().contains(&rejected), "{}", discovery.metrics());
         discovery.stop().await;
     }
     assert!(resolver.queries("").is_empty());

@@ -67,7 +67,7 @@ impl Resolver {
         Self::serve(udp, Some(tcp), tag)
     }
 
-    /// Starts a resolver that refuses connections.
+    /// Starts a resolver that rejects connections.
     pub(crate) async fn start_udp_only(tag: u8) -> Self {
         Self::serve(UdpSocket::bind("127.0.0.1:0").await.unwrap(), None, tag)
     }

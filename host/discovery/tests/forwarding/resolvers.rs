@@ -1,4 +1,4 @@
-//! The choice between resolvers of which some are silent, unreachable, available again, or refuse.
+//! The choice between resolvers of which some are silent, unreachable, available again, or reject.
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail by panicking.
 
 use std::net::SocketAddr;
@@ -73,8 +73,8 @@ async fn unreachable_resolvers_are_skipped() {
         assert_eq!(data(&reply), ["192.0.2.1"]);
     }
     // After an invalid reply the other resolvers are queried.
-    let refusing_first = Resolver::start(2).await;
-    let both = forwarder(&settings(&[refusing_first.addr, unused_addr(), resolver.addr]));
+    let rejecting_first = Resolver::start(2).await;
+    let both = forwarder(&settings(&[rejecting_first.addr, unused_addr(), resolver.addr]));
     assert_eq!(code(&a(&both, "noise.example.").await), ResponseCode::ServFail);
     assert_eq!(resolver.queries("noise").len(), 1);
 
@@ -117,10 +117,10 @@ async fn parallel_policy_uses_the_first_good_reply() {
     let started = Instant::now();
     assert_eq!(data(&a(&all, "web.example.").await), ["192.0.2.3"]);
     assert!(started.elapsed() < WAIT_TIMEOUT / 2);
-    // The client gets a refusal if there is no better reply.
-    let refusing = parallel(&[failing.addr, unused_addr()]);
+    // The client gets a rejection if there is no better reply.
+    let rejecting = parallel(&[failing.addr, unused_addr()]);
     assert_eq!(
-        code(&a(&refusing, "refused.example.").await),
+        code(&a(&rejecting, "refused.example.").await),
         ResponseCode::Refused
     );
     let all_closed = parallel(&[unused_addr(), unused_addr()]);

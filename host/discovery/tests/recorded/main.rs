@@ -23,7 +23,7 @@ async fn started(state: &str, config: Config) -> Followed {
     let document = Some(serde_json::from_str(state).unwrap());
     let master = Master::start(MasterScript {
         document,
-        refusal: 403,
+        rejection: 403,
         ..MasterScript::default()
     })
     .await;

@@ -203,7 +203,7 @@ async fn requests_are_forwarded_with_the_credentials_of_this_daemon() {
 async fn request_to_an_unreachable_leader_is_sent_to_the_next_one() {
     let token = CancellationToken::new();
     let address = leader(&token).await;
-    // The port is bound and not listening: connections are refused, and no other process can bind it.
+    // The port is bound and not listening: connections are rejected, and no other process can bind it.
     let unused = tokio::net::TcpSocket::new_v4().unwrap();
     unused.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let unreachable = unused.local_addr().unwrap().to_string();

@@ -3,56 +3,56 @@
 use http::StatusCode;
 use transom_web::ApiError;
 
-use crate::core::command::Refusal;
+use crate::core::command::Rejection;
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::AboveMaximum { count, maximum } => above_maximum(&count.to_string(), maximum),
-            Refusal::OutsideAutoscale { count, min, max } => unprocessable(format!(
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::AboveMaximum { count, maximum } => above_maximum(&count.to_string(), maximum),
+            Rejection::OutsideAutoscale { count, min, max } => unprocessable(format!(
                 "The count {count} is outside of the limits of `agents.autoscale`: `min` is {min}, `max` is \
                  {max}."
             )),
-            Refusal::EvenKvstore(count) => unprocessable(format!(
+            Rejection::EvenKvstore(count) => unprocessable(format!(
                 "The members of a kvstore form a cluster only in odd numbers, and {count} is even."
             )),
-            Refusal::SeveralCommands(count) => unprocessable(format!(
+            Rejection::SeveralCommands(count) => unprocessable(format!(
                 "`ds_command` runs one datastore, not {count}. Without it a kvstore has several members."
             )),
-            Refusal::SeveralSqlDatastores(count) => unprocessable(format!(
+            Rejection::SeveralSqlDatastores(count) => unprocessable(format!(
                 "There can be one SQL datastore only, not {count}. Only a kvstore (`DS_ETCD`) has several members."
             )),
-            Refusal::AlreadyStarted => {
+            Rejection::AlreadyStarted => {
                 not_acceptable("Every kind has a count that is not 0, so there is nothing to start.")
             }
-            Refusal::NothingToRestart => not_acceptable("The counts of all kinds to restart are 0, so there is nothing to restart."),
-            Refusal::BadResource(problem) => unprocessable(problem),
-            Refusal::SeveralMembers => unprocessable(
+            Rejection::NothingToRestart => not_acceptable("The counts of all kinds to restart are 0, so there is nothing to restart."),
+            Rejection::BadResource(problem) => unprocessable(problem),
+            Rejection::SeveralMembers => unprocessable(
                 "The kvstore has several members, which replace each other: none of them has to be moved."
                     .to_owned(),
             ),
-            Refusal::MasterUnavailable => {
+            Rejection::MasterUnavailable => {
                 not_acceptable("The request to the master about the framework's id failed. Try again later.")
             }
-            Refusal::DatastoreOutside => unprocessable(
+            Rejection::DatastoreOutside => unprocessable(
                 "The datastore is outside of the framework (`ds_count` is 0): back it up where it runs."
                     .to_owned(),
             ),
-            Refusal::NoBackupDirectory => no_backup_directory(),
-            Refusal::OperationUnderWay(what) => {
+            Rejection::NoBackupDirectory => no_backup_directory(),
+            Rejection::OperationUnderWay(what) => {
                 conflict(format!("A backup or restore is under way: {what}."))
             }
-            Refusal::DatastoreNotHealthy => conflict("No member of the datastore is healthy."),
-            Refusal::OtherEngine { backup, datastore } => unprocessable(format!(
+            Rejection::DatastoreNotHealthy => conflict("No member of the datastore is healthy."),
+            Rejection::OtherEngine { backup, datastore } => unprocessable(format!(
                 "The backup is of a datastore of the kind {backup}, and this one is of the kind {datastore}."
             )),
-            Refusal::NoOtherPassword => unprocessable(
+            Rejection::NoOtherPassword => unprocessable(
                 "`ds_mysql_username` (DS_MYSQL_USERNAME) and `ds_mysql_password` (DS_MYSQL_PASSWORD) are those in use. \
                  Change the user or the password in the SQL server, set it in the configuration, restart the daemon, \
                  and repeat the request."
                     .to_owned(),
             ),
-            Refusal::Actor(error) => error.into(),
+            Rejection::Actor(error) => error.into(),
         }
     }
 }

@@ -61,7 +61,7 @@ use self::routes::{CALLS, RouteMatch};
 use crate::backup::delivery::Delivery;
 use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
-use crate::core::command::{Command, Refusal, Reply};
+use crate::core::command::{Command, Rejection, Reply};
 use crate::core::term::Handles;
 use crate::kind::Kind;
 use crate::view::Views;
@@ -93,7 +93,7 @@ pub(crate) struct Shared {
 
 impl Api {
     /// Sends a command to the core.
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Rejection> {
         let handles = self.0.leader.require()?;
         ask(&handles.core, CORE_TIMEOUT, command).await
     }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_refused_when_memory_is_full() {
+    fn scripts_are_rejected_when_memory_is_full() {
         let scripts = Scripts::default();
         for task in 0..MAX_TASKS {
             scripts.add(&task.to_string(), b"x".as_slice().into()).unwrap();

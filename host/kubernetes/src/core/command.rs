@@ -9,7 +9,7 @@ use crate::secrets::Credentials;
 
 /// Why a request is rejected.
 #[derive(Clone, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum Rejection {
     /// More than `max_scale`.
     AboveMaximum { count: u32, maximum: u32 },
     /// Outside of the limits of `[kubernetes.agents.autoscale]`.
@@ -49,7 +49,7 @@ pub(crate) enum Refusal {
     Actor(ActorError),
 }
 
-impl From<ActorError> for Refusal {
+impl From<ActorError> for Rejection {
     fn from(error: ActorError) -> Self {
         Self::Actor(error)
     }
@@ -134,4 +134,4 @@ pub(crate) enum Command {
 }
 
 /// The channel of a reply.
-pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;
+pub(crate) type Reply<T> = transom_framework::Reply<T, Rejection>;

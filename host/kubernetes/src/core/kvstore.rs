@@ -14,7 +14,7 @@ use transom_framework::ActorError;
 use transom_replicas::Condition;
 
 use super::Core;
-use super::command::Refusal;
+use super::command::Rejection;
 use super::job_result::JobResult;
 use super::members::Member;
 use super::reconcile::{DRAIN_RETRY_DELAY, OBSERVE_INTERVAL};
@@ -367,12 +367,12 @@ impl Core {
     }
 
     /// Gives up the data of a datastore without an etcd cluster, so that it starts on any agent.
-    pub(super) async fn move_datastore(&mut self) -> Result<(), Refusal> {
+    pub(super) async fn move_datastore(&mut self) -> Result<(), Rejection> {
         if *self.wanted.counts.of(Kind::Datastore) == 0 && self.config.datastore.endpoint.is_some() {
-            return Err(Refusal::DatastoreOutside);
+            return Err(Rejection::DatastoreOutside);
         }
         if self.is_clustered() {
-            return Err(Refusal::SeveralMembers);
+            return Err(Rejection::SeveralMembers);
         }
         self.check_may_scale(Kind::Datastore)?;
         let stored = self.replace_voters(self.kvstore.record.reduced(None)).await;

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use transom_framework::ActorError;
 
 use super::Core;
-use super::command::{Command, Refusal, Resource, Scope};
+use super::command::{Command, Rejection, Resource, Scope};
 use super::persist::Wanted;
 use crate::config::Engine;
 use crate::kind::{Kind, PerKind};
@@ -73,15 +73,15 @@ impl Core {
         }
     }
 
-    async fn scale(&mut self, kind: Kind, count: u32) -> Result<i64, Refusal> {
+    async fn scale(&mut self, kind: Kind, count: u32) -> Result<i64, Rejection> {
         let maximum = self.config.max_scale;
         if count > maximum {
-            return Err(Refusal::AboveMaximum { count, maximum });
+            return Err(Rejection::AboveMaximum { count, maximum });
         }
         if let (Kind::Agent, Some(limits)) = (kind, &self.config.autoscale)
             && !(limits.min..=limits.max).contains(&count)
         {
-            return Err(Refusal::OutsideAutoscale {
+            return Err(Rejection::OutsideAutoscale {
                 count,
                 min: limits.min,
                 max: limits.max,
@@ -91,12 +91,12 @@ impl Core {
         if kind == Kind::Datastore {
             match self.config.datastore.engine {
                 Engine::Kvstore if count != 0 && count.is_multiple_of(2) => {
-                    return Err(Refusal::EvenKvstore(count));
+                    return Err(Rejection::EvenKvstore(count));
                 }
                 Engine::Kvstore if count > 1 && self.config.datastore.is_command(&self.config.containers) => {
-                    return Err(Refusal::SeveralCommands(count));
+                    return Err(Rejection::SeveralCommands(count));
                 }
-                Engine::Sql if count > 1 => return Err(Refusal::SeveralSqlDatastores(count)),
+                Engine::Sql if count > 1 => return Err(Rejection::SeveralSqlDatastores(count)),
                 _ => {}
             }
         }
@@ -116,7 +116,7 @@ impl Core {
         Ok(i64::from(count) - i64::from(before))
     }
 
-    async fn set_cordoned(&mut self, cordoned: bool) -> Result<(), Refusal> {
+    async fn set_cordoned(&mut self, cordoned: bool) -> Result<(), Rejection> {
         let wanted = Wanted {
             cordoned,
             uncordoning: !cordoned,
@@ -125,7 +125,7 @@ impl Core {
         self.store_wanted(wanted).await
     }
 
-    async fn stop(&mut self) -> Result<(), Refusal> {
+    async fn stop(&mut self) -> Result<(), Rejection> {
         let counts = self.wanted.counts;
         let stopped = counts == PerKind::default();
         let wanted = Wanted {
@@ -140,7 +140,7 @@ impl Core {
         self.store_wanted(wanted).await
     }
 
-    async fn start_again(&mut self) -> Result<(), Refusal> {
+    async fn start_again(&mut self) -> Result<(), Rejection> {
         let released = self.release().await?;
         let counts = self.wanted.counts;
         if released && Kind::ALL.into_iter().all(|kind| *counts.of(kind) != 0) {
@@ -148,7 +148,7 @@ impl Core {
             return Ok(());
         }
         if Kind::ALL.into_iter().all(|kind| *counts.of(kind) != 0) {
-            return Err(Refusal::AlreadyStarted);
+            return Err(Rejection::AlreadyStarted);
         }
         let restored = self.wanted.restore.unwrap_or(self.wanted.configured);
         let wanted = Wanted {
@@ -161,10 +161,10 @@ impl Core {
         self.store_wanted(wanted).await
     }
 
-    async fn restart(&mut self, scope: Scope) -> Result<Option<String>, Refusal> {
+    async fn restart(&mut self, scope: Scope) -> Result<Option<String>, Rejection> {
         let mut covered = Kind::ALL.into_iter().filter(|kind| scope.covers(*kind));
         if covered.all(|kind| *self.wanted.counts.of(kind) == 0) {
-            return Err(Refusal::NothingToRestart);
+            return Err(Rejection::NothingToRestart);
         }
         let mut wanted = self.wanted.clone();
         for kind in Kind::ALL.into_iter().filter(|kind| scope.covers(*kind)) {
@@ -180,12 +180,12 @@ impl Core {
         resource: Resource,
         limit: bool,
         amount: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         if amount == 0 {
-            return Err(Refusal::BadResource("expected a number above 0".to_owned()));
+            return Err(Rejection::BadResource("expected a number above 0".to_owned()));
         }
         if amount > MAX_AMOUNT {
-            return Err(Refusal::BadResource(format!(
+            return Err(Rejection::BadResource(format!(
                 "no agent has that much: expected a number up to {MAX_AMOUNT}"
             )));
         }
@@ -198,7 +198,7 @@ impl Core {
             || below(settings.mem_limit, settings.mem)
             || below(settings.disk_limit, settings.disk)
         {
-            return Err(Refusal::BadResource(
+            return Err(Rejection::BadResource(
                 "a limit must be at least the resource itself".to_owned(),
             ));
         }
@@ -206,12 +206,12 @@ impl Core {
     }
 
     /// Replaces user and password in use by the configured ones. Tasks with the former ones are replaced.
-    async fn adopt_password(&mut self) -> Result<(), Refusal> {
+    async fn adopt_password(&mut self) -> Result<(), Rejection> {
         let username = &self.configured.datastore.username;
         let mut config = (*self.config).clone();
         config.datastore.username.clone_from(username);
         let record = self.datastore.adopt(&config);
-        let record = record.ok_or(Refusal::NoOtherPassword)?;
+        let record = record.ok_or(Rejection::NoOtherPassword)?;
         let stored = self.repository.put_datastore(&record).await;
         stored.map_err(ActorError::from)?;
         tracing::info!(
@@ -235,7 +235,7 @@ impl Core {
     /// Drops the framework's id if the master does not list it, and ends the term. The next term
     /// subscribes without an id. The master is asked without an id as well, because upstream's answer is
     /// 406 as long as no master is reached.
-    async fn forget_framework(&mut self) -> Result<(), Refusal> {
+    async fn forget_framework(&mut self) -> Result<(), Rejection> {
         let id = self.scheduler.subscription().framework_id;
         let asked = id.clone().unwrap_or_else(|| "".into());
         let listed = timeout(MASTER_TIMEOUT, self.service.cluster.lists_framework(&asked)).await;
@@ -246,7 +246,7 @@ impl Core {
         };
         let listed = reason.map_err(|error| {
             tracing::warn!(error, "querying the master for the framework id failed");
-            Refusal::MasterUnavailable
+            Rejection::MasterUnavailable
         })?;
         if let Some(id) = id.filter(|_| !listed) {
             tracing::warn!(framework = self.config.name, %id, "the master does not know the framework's id; dropping it");
@@ -258,7 +258,7 @@ impl Core {
     }
 
     /// Stores the new wanted state and publishes it in the view.
-    async fn store_wanted(&mut self, mut wanted: Wanted) -> Result<(), Refusal> {
+    async fn store_wanted(&mut self, mut wanted: Wanted) -> Result<(), Rejection> {
         wanted.record_clustering(&self.config);
         if wanted != self.wanted {
             let stored = self.repository.put_wanted(&wanted).await;

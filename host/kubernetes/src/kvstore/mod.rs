@@ -37,7 +37,7 @@ pub(crate) enum KvstoreError {
     #[error("request to {url} failed")]
     Call { url: String, source: reqwest::Error },
     #[error("{url} answered with status {status}: {message}")]
-    Refused {
+    Rejected {
         url: String,
         status: u16,
         message: String,
@@ -179,11 +179,11 @@ impl EtcdGateway {
             }
         }
         if !status.is_success() {
-            let refusal: Option<Refusal> = serde_json::from_slice(&body).ok();
-            return Err(KvstoreError::Refused {
+            let rejection: Option<Rejection> = serde_json::from_slice(&body).ok();
+            return Err(KvstoreError::Rejected {
                 url,
                 status: status.as_u16(),
-                message: refusal.unwrap_or_default().message,
+                message: rejection.unwrap_or_default().message,
             });
         }
         serde_json::from_slice(&body).map_err(|source| KvstoreError::Invalid { url, source })
@@ -201,7 +201,7 @@ mod wire {
 }
 
 #[derive(Default, Deserialize)]
-struct Refusal {
+struct Rejection {
     #[serde(default)]
     message: String,
 }
@@ -264,7 +264,7 @@ impl Kvstore for EtcdGateway {
             .call::<Value>(address, "cluster/member/remove", &document)
             .await;
         match removed {
-            Err(KvstoreError::Refused { status: 404, .. }) => Ok(()),
+            Err(KvstoreError::Rejected { status: 404, .. }) => Ok(()),
             removed => removed.map(drop),
         }
     }

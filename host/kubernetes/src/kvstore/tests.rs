@@ -56,11 +56,11 @@ async fn recorded_answers_are_read() {
 #[tokio::test]
 async fn removing_an_unknown_member_succeeds() {
     let gateway = EtcdGateway::new().unwrap();
-    let refusal = |status| member(status, r#"{"message":"etcdserver: no"}"#.to_owned());
-    let gone = refusal(StatusCode::NOT_FOUND).await;
+    let rejection = |status| member(status, r#"{"message":"etcdserver: no"}"#.to_owned());
+    let gone = rejection(StatusCode::NOT_FOUND).await;
     gateway.remove(&gone, 7).await.unwrap();
-    let refused = refusal(StatusCode::SERVICE_UNAVAILABLE).await;
-    let error = gateway.remove(&refused, 7).await.unwrap_err();
+    let rejected = rejection(StatusCode::SERVICE_UNAVAILABLE).await;
+    let error = gateway.remove(&rejected, 7).await.unwrap_err();
     assert!(
         error.to_string().ends_with("status 503: etcdserver: no"),
         "{error}"

@@ -156,7 +156,7 @@ async fn evict(api: &KubeOrchestrator, pod: &Pod) -> Result<EvictionAnswer, Orch
     let first = evict_in(api, pod, EVICTION_VERSIONS[usize::from(beta)]).await;
     let first = match parse_eviction_answer(first)? {
         Ok(evicted) => return Ok(evicted),
-        Err(refused) => refused,
+        Err(rejected) => rejected,
     };
     let second = evict_in(api, pod, EVICTION_VERSIONS[usize::from(!beta)]).await;
     if let Ok(evicted) = parse_eviction_answer(second)? {
@@ -164,8 +164,8 @@ async fn evict(api: &KubeOrchestrator, pod: &Pod) -> Result<EvictionAnswer, Orch
         return Ok(evicted);
     }
     Ok(match first {
-        OrchestratorError::Refused { status: 404, .. } => EvictionAnswer::Gone,
-        refused => EvictionAnswer::Later(refused.to_string()),
+        OrchestratorError::Rejected { status: 404, .. } => EvictionAnswer::Gone,
+        rejected => EvictionAnswer::Later(rejected.to_string()),
     })
 }
 
@@ -195,16 +195,16 @@ fn parse_eviction_answer(
 ) -> Result<Result<EvictionAnswer, OrchestratorError>, OrchestratorError> {
     match answer {
         Ok(()) => Ok(Ok(EvictionAnswer::Accepted)),
-        Err(OrchestratorError::Refused { status: 409, .. }) => Ok(Ok(EvictionAnswer::Gone)),
+        Err(OrchestratorError::Rejected { status: 409, .. }) => Ok(Ok(EvictionAnswer::Gone)),
         Err(
-            refused @ OrchestratorError::Refused {
+            rejected @ OrchestratorError::Rejected {
                 status: 400 | 404, ..
             },
-        ) => Ok(Err(refused)),
-        Err(OrchestratorError::Refused { status: 429, message }) => Ok(Ok(EvictionAnswer::Later(message))),
+        ) => Ok(Err(rejected)),
+        Err(OrchestratorError::Rejected { status: 429, message }) => Ok(Ok(EvictionAnswer::Later(message))),
         // For example, an API answers 500 if a pod has several disruption budgets.
-        Err(refused @ OrchestratorError::Refused { .. }) => {
-            Ok(Ok(EvictionAnswer::Later(refused.to_string())))
+        Err(rejected @ OrchestratorError::Rejected { .. }) => {
+            Ok(Ok(EvictionAnswer::Later(rejected.to_string())))
         }
         Err(error) => Err(error),
     }

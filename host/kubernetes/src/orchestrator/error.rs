@@ -37,7 +37,7 @@ pub(crate) enum OrchestratorError {
     },
     /// The API answered with any other status that is not a success.
     #[error("the orchestrator answered with status {status}: {message}")]
-    Refused {
+    Rejected {
         /// The HTTP status.
         status: u16,
         /// Its reason.
@@ -70,7 +70,7 @@ impl OrchestratorError {
         let (status, message) = (status.as_u16(), bounded(&message));
         match status {
             401 | 403 => Self::Unauthorized { status, message },
-            _ => Self::Refused { status, message },
+            _ => Self::Rejected { status, message },
         }
     }
 
@@ -84,10 +84,10 @@ impl OrchestratorError {
         }
     }
 
-    /// The HTTP status of a refusal.
+    /// The HTTP status of a rejection.
     pub(super) fn status(&self) -> Option<u16> {
         match self {
-            Self::Unauthorized { status, .. } | Self::Refused { status, .. } => Some(*status),
+            Self::Unauthorized { status, .. } | Self::Rejected { status, .. } => Some(*status),
             Self::Unreachable { .. } | Self::Tls { .. } | Self::Nonsense { .. } => None,
         }
     }

@@ -191,8 +191,8 @@ impl Pods {
             .status
             .iter()
             .flat_map(|status| status.conditions.iter().flatten());
-        let mut refused = conditions.filter(|it| it.r#type == "PodScheduled" && it.status == "False");
-        let reason = refused.next().and_then(|refused| refused.reason.as_deref());
+        let mut rejected = conditions.filter(|it| it.r#type == "PodScheduled" && it.status == "False");
+        let reason = rejected.next().and_then(|rejected| rejected.reason.as_deref());
         // A pod with scheduling gates does not wait for a node yet.
         if pod.metadata.deletion_timestamp.is_some() || reason == Some("SchedulingGated") {
             return Ok(());

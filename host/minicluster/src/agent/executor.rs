@@ -33,7 +33,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, kill: &Cancellatio
         Plan::Container => {
             return not_launched("This cluster runs custom executors as processes, without images");
         }
-        Plan::Refused(why) => return not_launched(&why),
+        Plan::Rejected(why) => return not_launched(&why),
     };
     let prepared = tokio::select! {
         prepared = sandbox::prepare(&shared.http, &launch) => prepared,

@@ -3,7 +3,7 @@
 //! default.
 
 use crate::{
-    http::{HttpResult, check_accept, empty, queue_stream, read_call, refusal, reply, stream_response},
+    http::{HttpResult, check_accept, empty, queue_stream, read_call, rejection, reply, stream_response},
     shared::Shared,
     state::{AgentId, validate_executor_call},
     wire::{json as doc, messages},
@@ -22,7 +22,7 @@ pub(super) async fn call(
     body: Incoming,
 ) -> HttpResult {
     let call = read_call(&messages::EXECUTOR_CALL, method, headers, body).await?;
-    validate_executor_call(&call).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?;
+    validate_executor_call(&call).map_err(|why| rejection(StatusCode::BAD_REQUEST, why))?;
     match doc::text(&call, &["type"]) {
         Some("SUBSCRIBE") => {
             check_accept(headers)?;

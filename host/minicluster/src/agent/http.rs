@@ -3,8 +3,8 @@
 use super::{executor_api, files, nested, views};
 use crate::{
     http::{
-        Body, HttpResult, Refusal, accepts, authenticate, check_accept, empty, json, json_or_jsonp,
-        not_found, query, queue_stream, read_call, refusal, route, stream_response, with_content_type,
+        Body, HttpResult, Rejection, accepts, authenticate, check_accept, empty, json, json_or_jsonp,
+        not_found, query, queue_stream, read_call, rejection, route, stream_response, with_content_type,
     },
     master::{flags, state_views},
     shared::Shared,
@@ -38,12 +38,12 @@ pub(crate) async fn handle(
     } else if let Some(action) = path.strip_prefix("/files/") {
         match authenticate(&shared, &parts.headers, "mesos-agent-readonly") {
             Ok(_) => files_route(&shared, &agent, action, &query).await,
-            Err(refusal) => Err(refusal),
+            Err(rejection) => Err(rejection),
         }
     } else {
         get(&shared, &agent, path, &parts.headers, &query)
     };
-    response.unwrap_or_else(Refusal::into_response)
+    response.unwrap_or_else(Rejection::into_response)
 }
 
 /// Reads from the agent's state. An agent that was marked gone is an error.
@@ -51,12 +51,12 @@ fn read_agent<R>(
     shared: &Arc<Shared>,
     agent: &AgentId,
     view: impl FnOnce(&State, &Agent) -> R,
-) -> Result<R, Refusal> {
+) -> Result<R, Rejection> {
     let viewed = shared.with_state(|state| {
         let state: &State = state;
         state.agent(agent).map(|agent| view(state, agent))
     });
-    viewed.ok_or_else(|| refusal(StatusCode::SERVICE_UNAVAILABLE, "Agent has been marked gone"))
+    viewed.ok_or_else(|| rejection(StatusCode::SERVICE_UNAVAILABLE, "Agent has been marked gone"))
 }
 
 fn get(
@@ -121,20 +121,20 @@ async fn files_route(
         return Err(not_found());
     }
     let Some(path) = query.get("path") else {
-        return Err(refusal(
+        return Err(rejection(
             StatusCode::BAD_REQUEST,
             "Expecting 'path=value' in query.\n",
         ));
     };
-    let to_refusal = |failure| match failure {
+    let to_rejection = |failure| match failure {
         files::FileError::NotFound if action == "download" => not_found(),
-        files::FileError::NotFound => refusal(StatusCode::NOT_FOUND, ""),
-        files::FileError::BadRequest(why) => refusal(StatusCode::BAD_REQUEST, why + ".\n"),
+        files::FileError::NotFound => rejection(StatusCode::NOT_FOUND, ""),
+        files::FileError::BadRequest(why) => rejection(StatusCode::BAD_REQUEST, why + ".\n"),
     };
-    let path = sandbox_path(shared, agent, path).await.map_err(to_refusal)?;
+    let path = sandbox_path(shared, agent, path).await.map_err(to_rejection)?;
     match action {
         "browse" => {
-            let entries = files::list(&path).await.map_err(to_refusal)?;
+            let entries = files::list(&path).await.map_err(to_rejection)?;
             Ok(json_or_jsonp(
                 &entries
                     .iter()
@@ -143,9 +143,9 @@ async fn files_route(
                 query,
             ))
         }
-        "read" => read_file(&path, query).await.map_err(to_refusal),
+        "read" => read_file(&path, query).await.map_err(to_rejection),
         _ => {
-            let data = files::download(&path).await.map_err(to_refusal)?;
+            let data = files::download(&path).await.map_err(to_rejection)?;
             let mut response = with_content_type(StatusCode::OK, "application/octet-stream", data);
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename={name}")) {
@@ -196,7 +196,7 @@ async fn call(
     authenticate(shared, headers, "mesos-agent-readwrite")?;
     let call = read_call(&messages::AGENT_CALL, method, headers, body).await?;
     let bad_request = |why: &str| {
-        refusal(
+        rejection(
             StatusCode::BAD_REQUEST,
             format!("Failed to validate agent::Call: {why}"),
         )
@@ -220,14 +220,14 @@ async fn call(
 }
 
 async fn file_call(shared: &Arc<Shared>, agent: &AgentId, kind: &str, arguments: &Value) -> HttpResult {
-    let to_refusal = |failure| match failure {
-        files::FileError::NotFound => refusal(StatusCode::NOT_FOUND, ""),
-        files::FileError::BadRequest(why) => refusal(StatusCode::BAD_REQUEST, why),
+    let to_rejection = |failure| match failure {
+        files::FileError::NotFound => rejection(StatusCode::NOT_FOUND, ""),
+        files::FileError::BadRequest(why) => rejection(StatusCode::BAD_REQUEST, why),
     };
     let path = doc::text(arguments, &["path"]).unwrap_or_default();
-    let path = sandbox_path(shared, agent, path).await.map_err(to_refusal)?;
+    let path = sandbox_path(shared, agent, path).await.map_err(to_rejection)?;
     if kind == "LIST_FILES" {
-        let entries = files::list(&path).await.map_err(to_refusal)?;
+        let entries = files::list(&path).await.map_err(to_rejection)?;
         let infos: Vec<Value> = entries
             .iter()
             .map(|(path, metadata)| files::file_info(path, metadata))
@@ -239,18 +239,18 @@ async fn file_call(shared: &Arc<Shared>, agent: &AgentId, kind: &str, arguments:
     let offset = arguments["offset"].as_u64().unwrap_or(0);
     let (data, size) = files::read(&path, offset, arguments["length"].as_u64())
         .await
-        .map_err(to_refusal)?;
+        .map_err(to_rejection)?;
     let data = base64::engine::general_purpose::STANDARD.encode(data);
     Ok(json(
         &document!({"type": kind, "read_file": {"size": size, "data": data}}),
     ))
 }
 
-fn nested_refusal(failure: nested::NestedError) -> Refusal {
+fn nested_rejection(failure: nested::NestedError) -> Rejection {
     match failure {
-        nested::NestedError::NotFound(why) => refusal(StatusCode::NOT_FOUND, why),
-        nested::NestedError::BadRequest(why) => refusal(StatusCode::BAD_REQUEST, why),
-        nested::NestedError::Internal(why) => refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
+        nested::NestedError::NotFound(why) => rejection(StatusCode::NOT_FOUND, why),
+        nested::NestedError::BadRequest(why) => rejection(StatusCode::BAD_REQUEST, why),
+        nested::NestedError::Internal(why) => rejection(StatusCode::INTERNAL_SERVER_ERROR, why),
     }
 }
 
@@ -262,7 +262,7 @@ fn session(shared: &Arc<Shared>, headers: &HeaderMap, call: &Value) -> HttpResul
     } else if accepts(headers, "application/recordio") {
         "application/recordio"
     } else {
-        return Err(refusal(
+        return Err(rejection(
             StatusCode::NOT_ACCEPTABLE,
             "Expecting 'Accept' to allow application/json or application/x-protobuf or application/recordio",
         ));
@@ -270,12 +270,12 @@ fn session(shared: &Arc<Shared>, headers: &HeaderMap, call: &Value) -> HttpResul
     let arguments = &call["launch_nested_container_session"];
     if arguments.is_null() {
         let why = "Failed to validate agent::Call: Expecting 'launch_nested_container_session' to be present";
-        return Err(refusal(StatusCode::BAD_REQUEST, why));
+        return Err(rejection(StatusCode::BAD_REQUEST, why));
     }
     let records = shared
         .nested_containers
         .session(&arguments["container_id"], &arguments["command"])
-        .map_err(nested_refusal)?;
+        .map_err(nested_rejection)?;
     let mut response = stream_response(kind, queue_stream(records, || ()).map(Ok), shared);
     if kind == "application/recordio" {
         response.headers_mut().insert(
@@ -297,13 +297,13 @@ async fn container_call(shared: &Arc<Shared>, kind: &str, arguments: &Value) -> 
         _ => {
             let exit = shared.token.run_until_cancelled(containers.wait(id)).await;
             let Some(status) = exit else {
-                return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "The cluster stops"));
+                return Err(rejection(StatusCode::SERVICE_UNAVAILABLE, "The cluster stops"));
             };
-            let status = status.map_err(nested_refusal)?;
+            let status = status.map_err(nested_rejection)?;
             let mut response = doc::object(document!({ "type": kind }));
             response.insert(kind.to_ascii_lowercase(), document!({ "exit_status": status }));
             return Ok(json(&Value::Object(response)));
         }
     };
-    outcome.map(|()| empty(StatusCode::OK)).map_err(nested_refusal)
+    outcome.map(|()| empty(StatusCode::OK)).map_err(nested_rejection)
 }

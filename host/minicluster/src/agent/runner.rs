@@ -51,7 +51,7 @@ pub(crate) async fn run(
             notice = Some(text);
             false
         }
-        Plan::Refused(why) => return report(shared, &launch, &launch_failed(&why)),
+        Plan::Rejected(why) => return report(shared, &launch, &launch_failed(&why)),
     };
     let prepare = async {
         if let Err(error) = sandbox::prepare(&shared.http, &launch).await {

@@ -7,7 +7,7 @@
 
 use crate::{
     config::Registry,
-    http::{Body, Refusal, authenticate, check_plain_type, json, not_found, read_body, refusal},
+    http::{Body, Rejection, authenticate, check_plain_type, json, not_found, read_body, rejection},
     shared::Shared,
     state::{AgentFault, Restart, State},
 };
@@ -168,7 +168,7 @@ pub(crate) async fn handle(
     method: &Method,
     headers: &HeaderMap,
     body: Incoming,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, Rejection> {
     authenticate(shared, headers, "mesos-master-readwrite")?;
     let mut response = Map::new();
     if method == Method::GET {
@@ -177,10 +177,10 @@ pub(crate) async fn handle(
         check_plain_type(headers, "application/json")?;
         if !headers.contains_key(header::CONTENT_TYPE) {
             let why = "Expecting 'Content-Type' of application/json";
-            return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+            return Err(rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
         let body = read_body(body).await?;
-        let bad_request = |why: String| refusal(StatusCode::BAD_REQUEST, why);
+        let bad_request = |why: String| rejection(StatusCode::BAD_REQUEST, why);
         let request = FaultRequest::parse(&body).map_err(bad_request)?;
         shared
             .change_faults(|state| request.apply(state, Instant::now()))

@@ -3,8 +3,8 @@
 use super::{faults, flags, maintenance, metrics, state_views};
 use crate::{
     http::{
-        Body, HttpResult, Refusal, authenticate, check_accept, check_plain_type, empty, form, json,
-        json_or_jsonp, not_allowed, not_found, query, queue_stream, read_body, read_call, refusal, reply,
+        Body, HttpResult, Rejection, authenticate, check_accept, check_plain_type, empty, form, json,
+        json_or_jsonp, not_allowed, not_found, query, queue_stream, read_body, read_call, rejection, reply,
         route, stream_response, text,
     },
     shared::Shared,
@@ -28,7 +28,7 @@ pub(crate) async fn handle(
     let path = route(parts.uri.path(), "/master");
     if path == "/minicluster/faults" {
         let response = faults::handle(&shared, &parts.method, &parts.headers, body).await;
-        return response.unwrap_or_else(Refusal::into_response);
+        return response.unwrap_or_else(Rejection::into_response);
     }
     if shared.with_state(|state| state.is_starting(own_addr, Instant::now())) {
         return not_found().into_response();
@@ -67,7 +67,7 @@ pub(crate) async fn handle(
             &query(&shared, &parts.uri),
         ),
     };
-    response.unwrap_or_else(Refusal::into_response)
+    response.unwrap_or_else(Rejection::into_response)
 }
 
 /// Paths that a master answers itself even if it does not lead.
@@ -106,8 +106,8 @@ fn redirect_or_unavailable(
         return unavailable("No leader elected");
     }
     if leader == own_addr {
-        let refused = recovering && path.starts_with("/api/v1");
-        return refused
+        let rejected = recovering && path.starts_with("/api/v1");
+        return rejected
             .then(|| unavailable("Master has not finished recovery"))
             .flatten();
     }
@@ -123,7 +123,7 @@ fn redirect_or_unavailable(
 async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
     let principal = authenticate(shared, headers, "mesos-master-scheduler")?;
     let call = read_call(&messages::SCHEDULER_CALL, method, headers, body).await?;
-    let bad_request = |why: String| refusal(StatusCode::BAD_REQUEST, why);
+    let bad_request = |why: String| rejection(StatusCode::BAD_REQUEST, why);
     validate_scheduler_call(&call, principal.as_deref()).map_err(bad_request)?;
     let stream_id = headers
         .get(&STREAM_ID)
@@ -165,7 +165,7 @@ async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     let sees_tasks = visibility::sees_tasks(&shared.config, principal.as_deref());
     let call = read_call(&messages::MASTER_CALL, method, headers, body).await?;
     let bad_request = |why: &str| {
-        refusal(
+        rejection(
             StatusCode::BAD_REQUEST,
             format!("Failed to validate master::Call: {why}"),
         )
@@ -277,7 +277,7 @@ async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     let body = read_body(body).await?;
     let form = form(&String::from_utf8_lossy(&body));
     let Some(id) = form.get("frameworkId") else {
-        return Err(refusal(
+        return Err(rejection(
             StatusCode::BAD_REQUEST,
             "Missing 'frameworkId' query parameter in the request body",
         ));

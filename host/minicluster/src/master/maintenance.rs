@@ -3,7 +3,7 @@
 
 use crate::{
     http::{
-        HttpResult, authenticate, check_plain_type, json_or_jsonp, not_allowed, read_body, refusal, reply,
+        HttpResult, authenticate, check_plain_type, json_or_jsonp, not_allowed, read_body, rejection, reply,
     },
     shared::Shared,
     wire::{
@@ -75,6 +75,6 @@ pub(super) async fn machines(
     Ok(reply(&outcome))
 }
 
-fn bad_request(why: String) -> crate::http::Refusal {
-    refusal(StatusCode::BAD_REQUEST, why)
+fn bad_request(why: String) -> crate::http::Rejection {
+    rejection(StatusCode::BAD_REQUEST, why)
 }

@@ -83,7 +83,7 @@ impl State {
         let Some(agent) = self.agents.get_mut(id) else {
             return Reply::bad_request(format!("Agent {id} is not registered"));
         };
-        if let Some(why) = self.maintenance.drain_refusal(agent) {
+        if let Some(why) = self.maintenance.drain_rejection(agent) {
             return Reply::bad_request(why);
         }
         let grace = doc::find(drain, &["max_grace_period"]).and_then(duration);

@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_frameworks_are_refused_with_the_masters_messages() {
+    fn invalid_frameworks_are_rejected_with_the_masters_messages() {
         let multi = json!([{"type": "MULTI_ROLE"}]);
         let cases = [
             (

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_schedules_are_refused_with_the_masters_messages() {
+    fn invalid_schedules_are_rejected_with_the_masters_messages() {
         let negative = json!({"start": {"nanoseconds": 1}, "duration": {"nanoseconds": -1}});
         let cases = [
             (
@@ -172,8 +172,8 @@ mod tests {
             ),
         ];
         for (windows, expected) in cases {
-            let refused = parse_schedule(&json!({"windows": windows}), &BTreeMap::new());
-            assert_eq!(refused.unwrap_err(), expected, "{windows}");
+            let rejected = parse_schedule(&json!({"windows": windows}), &BTreeMap::new());
+            assert_eq!(rejected.unwrap_err(), expected, "{windows}");
         }
         assert!(parse_schedule(&json!({}), &BTreeMap::new()).unwrap().is_empty());
     }

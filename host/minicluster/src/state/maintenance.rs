@@ -61,7 +61,7 @@ impl Maintenance {
     }
 
     /// Why an agent in the schedule cannot also be drained; `None` if it is not in the schedule.
-    pub(super) fn drain_refusal(&self, agent: &Agent) -> Option<String> {
+    pub(super) fn drain_rejection(&self, agent: &Agent) -> Option<String> {
         let machine = self.machine_of(agent)?;
         let field = |name: &str| doc::text(&machine.id, &[name]).unwrap_or_default();
         Some(format!(

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_volumes_are_refused() {
+    fn invalid_volumes_are_rejected() {
         let reserved = json!([{"type": "DYNAMIC", "role": "a"}]);
         assert!(create("v", "data/x", &reserved).is_ok());
         let cases = [
@@ -290,10 +290,10 @@ mod tests {
             ("v", "/data", reserved, "inside it"),
         ];
         for (id, path, reservations, why) in cases {
-            let Err(refusal) = create(id, path, &reservations) else {
+            let Err(rejection) = create(id, path, &reservations) else {
                 panic!("{id} at {path} is refused");
             };
-            assert!(refusal.contains(why), "{refusal}");
+            assert!(rejection.contains(why), "{rejection}");
         }
     }
 

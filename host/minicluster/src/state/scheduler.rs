@@ -39,40 +39,40 @@ impl Reply {
 /// Checks the rules that the message tables cannot express: whether the field for the call's type
 /// is present, and some rules between fields.
 pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), String> {
-    let refuse = |what: &str| Err(format!("Failed to validate scheduler::Call: {what}"));
+    let reject = |what: &str| Err(format!("Failed to validate scheduler::Call: {what}"));
     let Some(kind) = doc::text(call, &["type"]) else {
-        return refuse("Expecting 'type' to be present");
+        return reject("Expecting 'type' to be present");
     };
     if kind == "SUBSCRIBE" {
         let Some(subscribe) = call.get("subscribe") else {
-            return refuse("Expecting 'subscribe' to be present");
+            return reject("Expecting 'subscribe' to be present");
         };
         let info_id = doc::text(subscribe, &["framework_info", "id", "value"]).unwrap_or_default();
         if info_id != doc::text(call, &["framework_id", "value"]).unwrap_or_default() {
-            return refuse("'framework_id' differs from 'subscribe.framework_info.id'");
+            return reject("'framework_id' differs from 'subscribe.framework_info.id'");
         }
         let named = doc::text(subscribe, &["framework_info", "principal"]);
         return match (principal, named) {
-            (Some(authenticated), Some(named)) if authenticated != named => refuse(&format!(
+            (Some(authenticated), Some(named)) if authenticated != named => reject(&format!(
                 "Authenticated principal '{authenticated}' does not match principal '{named}' set in `FrameworkInfo`"
             )),
             _ => Ok(()),
         };
     }
     if call.get("framework_id").is_none() {
-        return refuse("Expecting 'framework_id' to be present");
+        return reject("Expecting 'framework_id' to be present");
     }
     let field = match kind {
         "TEARDOWN" | "REVIVE" | "SUPPRESS" => return Ok(()),
         other => other.to_ascii_lowercase(),
     };
     let Some(arguments) = call.get(&field) else {
-        return refuse(&format!("Expecting '{field}' to be present"));
+        return reject(&format!("Expecting '{field}' to be present"));
     };
     if kind == "UPDATE_FRAMEWORK" {
         let info_id = doc::text(arguments, &["framework_info", "id", "value"]).unwrap_or_default();
         if info_id != doc::text(call, &["framework_id", "value"]).unwrap_or_default() {
-            return refuse("'framework_id' differs from 'update_framework.framework_info.id'");
+            return reject("'framework_id' differs from 'update_framework.framework_info.id'");
         }
     }
     if matches!(kind, "ACKNOWLEDGE" | "ACKNOWLEDGE_OPERATION_STATUS") {
@@ -81,7 +81,7 @@ pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), Stri
             .decode(uuid)
             .unwrap_or_default();
         if bytes.len() != 16 {
-            return refuse("Not a valid UUID");
+            return reject("Not a valid UUID");
         }
     }
     Ok(())
@@ -98,8 +98,8 @@ impl State {
         now: Instant,
     ) -> Reply {
         let id = FrameworkId::from(doc::text(call, &["framework_id", "value"]).unwrap_or_default());
-        if let Some(refusal) = self.refuse_caller(&id, stream_id, principal) {
-            return refusal;
+        if let Some(rejection) = self.reject_caller(&id, stream_id, principal) {
+            return rejection;
         }
         let roles = |part: &str| roles_of(&call[part]);
         match doc::text(call, &["type"]).unwrap_or_default() {
@@ -132,7 +132,7 @@ impl State {
 
     /// Rejects calls of unknown frameworks, of frameworks without a stream, and on streams that
     /// were replaced.
-    fn refuse_caller(
+    fn reject_caller(
         &self,
         id: &FrameworkId,
         stream_id: Option<&str>,

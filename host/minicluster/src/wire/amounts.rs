@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_resources_are_refused() {
+    fn bad_resources_are_rejected() {
         let overlap = json!([{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 5}, {"begin": 5, "end": 6}]}}]);
         assert!(Amounts::parse(overlap.as_array().unwrap()).is_err());
         let negative = json!([{"name": "cpus", "type": "SCALAR", "scalar": {"value": -1.0}}]);

@@ -237,12 +237,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn refusal(body: &str) -> String {
+    fn rejection(body: &str) -> String {
         read_body(&messages::SCHEDULER_CALL, "Call", body.as_bytes()).unwrap_err()
     }
 
     #[test]
-    fn refusals_have_the_recorded_messages() {
+    fn rejections_have_the_recorded_messages() {
         let cases = [
             (
                 "{not json",
@@ -278,7 +278,7 @@ mod tests {
             ),
         ];
         for (body, expected) in cases {
-            assert_eq!(refusal(body), expected, "body {body}");
+            assert_eq!(rejection(body), expected, "body {body}");
         }
     }
 

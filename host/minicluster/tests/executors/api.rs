@@ -150,7 +150,7 @@ async fn executor_receives_its_events_in_order() {
 }
 
 #[tokio::test]
-async fn invalid_executor_calls_are_refused() {
+async fn invalid_executor_calls_are_rejected() {
     let cluster = Cluster::start(1, |_| ()).await;
     let (_framework, executor, _) = launched(&cluster).await;
     let running =

@@ -268,7 +268,7 @@ async fn executors_appear_in_the_documents_of_master_and_agent() {
 }
 
 #[tokio::test]
-async fn invalid_executors_are_refused_with_the_masters_messages() {
+async fn invalid_executors_are_rejected_with_the_masters_messages() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &framework_info()).await;
     let offer = framework.offer().await;

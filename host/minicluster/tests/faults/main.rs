@@ -73,14 +73,14 @@ async fn reconcile(framework: &Framework, task: &str) {
 }
 
 #[tokio::test]
-async fn faults_page_lists_faults_and_refuses_invalid_requests() {
+async fn faults_page_lists_faults_and_rejects_invalid_requests() {
     let cluster = Cluster::start(1, |_| ()).await;
     let page = cluster.get("/minicluster/faults").await;
     assert_eq!(page["in_force"], json!([]));
     for fault in page["faults"].as_array().unwrap() {
         assert!(fault["description"].as_str().unwrap().len() > 20, "{fault}");
     }
-    let refused = [
+    let rejected = [
         (json!({"fault": "burn"}), "Unknown fault 'burn'"),
         (json!({}), "Expecting 'fault'"),
         (json!({"fault": "delay"}), "Expecting 'ms' to be a number"),
@@ -112,7 +112,7 @@ async fn faults_page_lists_faults_and_refuses_invalid_requests() {
             "no agent 'S7'",
         ),
     ];
-    for (fault, why) in refused {
+    for (fault, why) in rejected {
         let (code, text) = post(cluster.master(), &fault).await;
         assert_eq!(code, 400, "{fault}");
         assert!(text.contains(why), "{fault}: {text}");

@@ -53,7 +53,7 @@ mod tests {
     }
 
     fn rejected() -> Error {
-        Error::Refused {
+        Error::Rejected {
             call: "KILL".to_owned(),
             status: 400,
             body: String::new(),

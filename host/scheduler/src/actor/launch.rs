@@ -166,14 +166,14 @@ impl Actor {
     }
 
     fn unused_offers(&self, unused: Vec<RefusedOffer>, at: Timestamp) -> Vec<Arc<UnusedOffer>> {
-        let described = unused.into_iter().filter_map(|refused| {
-            let (agent, attributes) = self.agents.get(refused.agent)?;
+        let described = unused.into_iter().filter_map(|rejected| {
+            let (agent, attributes) = self.agents.get(rejected.agent)?;
             Some(Arc::new(UnusedOffer {
-                offer: refused.offer,
+                offer: rejected.offer,
                 agent: Arc::clone(agent),
                 attributes: Arc::clone(attributes),
-                resources: refused.resources,
-                reasons: refused.reasons,
+                resources: rejected.resources,
+                reasons: rejected.reasons,
                 at,
             }))
         });
@@ -385,8 +385,8 @@ impl Actor {
         for (offer, mut launches) in accepts {
             let tasks = std::mem::take(&mut launches.tasks);
             // Newly reserved resources are used with their next offer, which must not be delayed.
-            let refuse = if launches.reserved.is_empty() {
-                self.timeouts.refuse_rest
+            let reject = if launches.reserved.is_empty() {
+                self.timeouts.reject_rest
             } else {
                 Duration::ZERO
             };
@@ -395,7 +395,7 @@ impl Actor {
                 self.reservations.requested(key, deadline);
                 self.offer_demand.request_revive();
             }
-            let filters = v1::Filters::refuse(refuse);
+            let filters = v1::Filters::reject(reject);
             let call = caller.accept(vec![offer.clone()], launches.into_operations(), filters);
             calls.push(((offer, tasks), call.boxed()));
         }

@@ -78,7 +78,7 @@ const SNAPSHOT_TIME_PER_TASK: Duration = Duration::from_micros(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Timeouts {
     pub(crate) decline: Duration,
-    pub(crate) refuse_rest: Duration,
+    pub(crate) reject_rest: Duration,
     pub(crate) launch: Duration,
     pub(crate) reconcile: Duration,
     pub(crate) revive: Duration,

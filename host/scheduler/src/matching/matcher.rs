@@ -12,8 +12,8 @@ use crate::PendingExplanation;
 pub(crate) trait Matcher: Send {
     fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>);
     async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError>;
-    /// See [`AgentSet::refusals`].
-    fn refusals(&self) -> &[(String, u32)] {
+    /// See [`AgentSet::rejections`].
+    fn rejections(&self) -> &[(String, u32)] {
         &[]
     }
     async fn place(
@@ -47,7 +47,7 @@ impl Matcher for AgentSet {
         AgentSet::evaluate(self, task, candidates).await
     }
 
-    fn refusals(&self) -> &[(String, u32)] {
+    fn rejections(&self) -> &[(String, u32)] {
         AgentSet::refusals(self)
     }
 

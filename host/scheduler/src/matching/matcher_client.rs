@@ -95,21 +95,21 @@ impl MatcherClient {
     ) -> Result<(Vec<Verdict>, Vec<(String, u32)>), String> {
         self.check_backoff(&task.run_spec)?;
         let mut verdicts = Vec::with_capacity(candidates.len());
-        let mut refusals: Vec<(String, u32)> = Vec::new();
+        let mut rejections: Vec<(String, u32)> = Vec::new();
         for part in candidates.chunks(MAX_EVALUATED) {
             let started_at = Instant::now();
             match self.matcher.evaluate(task, part).await {
                 Ok(part) => verdicts.extend(part),
                 Err(error) => return Err(self.failed(task, part, &error, started_at).await),
             }
-            for (name, count) in self.matcher.refusals() {
-                match refusals.iter_mut().find(|(known, _)| known == name) {
+            for (name, count) in self.matcher.rejections() {
+                match rejections.iter_mut().find(|(known, _)| known == name) {
                     Some((_, sum)) => *sum += count,
-                    None => refusals.push((name.clone(), *count)),
+                    None => rejections.push((name.clone(), *count)),
                 }
             }
         }
-        Ok((verdicts, refusals))
+        Ok((verdicts, rejections))
     }
 
     /// Whether a kill selection may be requested now for this run spec.

@@ -76,7 +76,7 @@ fn ports_are_assigned_whenever_an_assignment_exists() {
         })
     }
     let mut rng = rng();
-    let (mut assignable, mut refused) = (0, 0);
+    let (mut assignable, mut rejected) = (0, 0);
     for _ in 0..3000 {
         let free: BTreeSet<u16> = (0..rng.random_range(1..6))
             .map(|_| rng.random_range(1..9))
@@ -100,7 +100,7 @@ fn ports_are_assigned_whenever_an_assignment_exists() {
             let capacity = capacity(&open_offer, &requirements, 100, 0).unwrap_or_else(|_| panic!("{case}"));
             assert_capacity(&case, &open_offer, &requirements, Ok(capacity));
         } else {
-            refused += 1;
+            rejected += 1;
             assert_capacity(
                 &case,
                 &open_offer,
@@ -109,5 +109,5 @@ fn ports_are_assigned_whenever_an_assignment_exists() {
             );
         }
     }
-    assert!(assignable > 300 && refused > 300, "{assignable} and {refused}");
+    assert!(assignable > 300 && rejected > 300, "{assignable} and {rejected}");
 }

@@ -108,7 +108,7 @@ struct Evaluation {
     scan: CandidateScan,
     verdicts: Vec<Verdict>,
     /// The number of rejections by each matcher, if there are several.
-    refusals: Vec<(String, u32)>,
+    rejections: Vec<(String, u32)>,
 }
 
 /// The search for placements of one batch.
@@ -244,10 +244,10 @@ impl Round {
     ) -> Result<Option<Evaluation>, String> {
         let limit = self.shortlist_size.max(search.ids.len());
         let known = self.rejected_agents.get(&search.spec.constraints);
-        let refused = |agent_index: usize| known.is_some_and(|rejections| rejections[agent_index]);
+        let rejected = |agent_index: usize| known.is_some_and(|rejections| rejections[agent_index]);
         let shortlist = self
             .offers
-            .shortlist(&search.requirements, search.count, self.now, limit, refused);
+            .shortlist(&search.requirements, search.count, self.now, limit, rejected);
         if shortlist.candidates.is_empty() && shortlist.is_complete {
             let scan = self.offers.scan(&search.requirements, search.count, self.now);
             return Ok(Some(Evaluation::without_candidates(scan)));
@@ -316,12 +316,12 @@ impl Round {
             return Ok(Evaluation::without_candidates(scan));
         }
         let task = self.matcher_task(search.spec);
-        let (verdicts, refusals) = matcher.evaluate(&task, &as_candidates(&scan.candidates)).await?;
+        let (verdicts, rejections) = matcher.evaluate(&task, &as_candidates(&scan.candidates)).await?;
         matcher.succeeded(&search.spec.id);
         let evaluation = Evaluation {
             scan,
             verdicts,
-            refusals,
+            rejections,
         };
         // Rejections caused by placed instances do not hold for other run specs.
         if task.placed.is_empty() {
@@ -337,7 +337,7 @@ impl Round {
         evaluation: &Evaluation,
         used: &BTreeSet<OfferId>,
     ) {
-        let refused: BTreeSet<u32> = evaluation
+        let rejected: BTreeSet<u32> = evaluation
             .candidates_with_verdicts()
             .filter(|(_, verdict)| matches!(verdict, Verdict::Refused(_)))
             .map(|((agent, _), _)| *agent)
@@ -350,7 +350,7 @@ impl Round {
         let unused = unused_offers.filter_map(|offer| {
             let mut reasons = Vec::new();
             offer.capacity(requirements, 1, self.now, |reason| reasons.push(reason));
-            if reasons.is_empty() && refused.contains(&offer.agent) {
+            if reasons.is_empty() && rejected.contains(&offer.agent) {
                 reasons.push(Reason::UnfulfilledConstraint);
             }
             (!reasons.is_empty()).then(|| RefusedOffer::new(offer, reasons))
@@ -359,11 +359,11 @@ impl Round {
     }
 
     fn cache_rejections(&mut self, constraints: Vec<Constraint>, evaluation: &Evaluation) {
-        let refused = self.rejected_agents.entry(constraints);
-        let refused = refused.or_insert_with(|| vec![false; self.offers.agents()]);
+        let rejected = self.rejected_agents.entry(constraints);
+        let rejected = rejected.or_insert_with(|| vec![false; self.offers.agents()]);
         for (&(agent, _), verdict) in evaluation.candidates_with_verdicts() {
             if let (Verdict::Refused(_), Some(agent_index)) = (verdict, self.offers.index_of_agent(agent)) {
-                refused[agent_index] = true;
+                rejected[agent_index] = true;
             }
         }
     }
@@ -400,7 +400,7 @@ impl Evaluation {
         Self {
             scan,
             verdicts: Vec::new(),
-            refusals: Vec::new(),
+            rejections: Vec::new(),
         }
     }
 
@@ -432,7 +432,7 @@ impl Evaluation {
             }
         }
         let by_matcher = self
-            .refusals
+            .rejections
             .iter()
             .map(|(name, count)| format!("{name}: {count}"));
         let by_matcher: Vec<String> = by_matcher.collect();

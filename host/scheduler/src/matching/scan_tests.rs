@@ -63,11 +63,11 @@ fn requirements(rng: &mut StdRng) -> Requirements {
 
 /// Evaluates each offer, sums the room of each agent, and sorts the agents.
 fn scan_each_offer(open_offers: &[OpenOffer], requirements: &Requirements, count: u32) -> CandidateScan {
-    let (mut capacities, mut refused) = (BTreeMap::<u32, u32>::new(), BTreeMap::<Reason, u32>::new());
+    let (mut capacities, mut rejected) = (BTreeMap::<u32, u32>::new(), BTreeMap::<Reason, u32>::new());
     for open_offer in open_offers {
-        let refuse = |reason| *refused.entry(reason).or_default() += 1;
+        let reject = |reason| *rejected.entry(reason).or_default() += 1;
         *capacities.entry(open_offer.agent).or_default() +=
-            open_offer.capacity(requirements, count, 1, refuse);
+            open_offer.capacity(requirements, count, 1, reject);
     }
     let capacities = capacities.into_iter().filter(|(_, capacity)| *capacity > 0);
     let mut candidates: Vec<(u32, u32)> = capacities
@@ -76,7 +76,7 @@ fn scan_each_offer(open_offers: &[OpenOffer], requirements: &Requirements, count
     candidates.sort_by_key(|&(agent, capacity)| (std::cmp::Reverse(capacity), agent));
     CandidateScan {
         candidates,
-        refused_offers: refused,
+        refused_offers: rejected,
     }
 }
 
@@ -84,7 +84,7 @@ fn scan_each_offer(open_offers: &[OpenOffer], requirements: &Requirements, count
 #[test]
 fn scan_agrees_with_an_evaluation_of_each_offer() {
     let mut rng = StdRng::seed_from_u64(11);
-    let (mut assigned_count, mut refused) = (0, 0);
+    let (mut assigned_count, mut rejected) = (0, 0);
     for round in 0..400 {
         let mut offers = Offers::new(open_offers(&mut rng));
         for _ in 0..6 {
@@ -95,7 +95,7 @@ fn scan_agrees_with_an_evaluation_of_each_offer() {
                 scan_each_offer(offers.offers(), &requirements, count),
                 "round {round}"
             );
-            refused += scan.refused_offers.len();
+            rejected += scan.refused_offers.len();
             let Some((agent, capacity)) = scan.candidates.first() else {
                 continue;
             };
@@ -106,8 +106,8 @@ fn scan_agrees_with_an_evaluation_of_each_offer() {
         }
     }
     assert!(
-        assigned_count > 1000 && refused > 1000,
-        "{assigned_count} and {refused}"
+        assigned_count > 1000 && rejected > 1000,
+        "{assigned_count} and {rejected}"
     );
 }
 

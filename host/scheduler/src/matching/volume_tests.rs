@@ -276,13 +276,13 @@ fn offer_is_used_by_run_specs_of_its_role() {
         };
         Requirements::of(&spec, &["a".to_owned(), "*".to_owned()])
     };
-    let refused = Err(vec![Reason::UnfulfilledRole]);
+    let rejected = Err(vec![Reason::UnfulfilledRole]);
     for (allocated, role, expected) in [
         (None, Some("a"), Ok(4)),
         (Some("a"), None, Ok(4)),
         (Some("a"), Some("a"), Ok(4)),
-        (Some("b"), Some("a"), refused.clone()),
-        (Some("a/b"), Some("a"), refused),
+        (Some("b"), Some("a"), rejected.clone()),
+        (Some("a/b"), Some("a"), rejected),
     ] {
         allocated_offer.allocation_info = allocated.map(|role| v1::AllocationInfo {
             role: Some(role.to_owned()),

@@ -38,10 +38,10 @@ async fn keys_and_values(store: &Arc<dyn Store>) {
     too_large(store.get(&large).await, "a key to read");
     too_large(store.scan(&large).await, "a prefix");
     too_large(store.watch(&large).await, "a prefix to watch");
-    let refused = Batch::new()
+    let rejected = Batch::new()
         .put(&fits, "x", Expect::Any)
         .put("conformance/bounds/b", value, Expect::Any);
-    too_large(store.commit(refused).await, "a value");
+    too_large(store.commit(rejected).await, "a value");
     assert!(store.scan("conformance/bounds/").await.unwrap().is_empty());
 }
 
@@ -82,10 +82,10 @@ async fn leases(store: &Arc<dyn Store>) {
     let fenced = Batch::new().fenced(&long_name, 1);
     too_large(store.commit(fenced).await, "a lease's name in a fence");
     for ttl in [Duration::ZERO, MAX_TTL + second] {
-        let refused = store.acquire("conformance/bounds", "a", ttl).await;
+        let rejected = store.acquire("conformance/bounds", "a", ttl).await;
         assert!(
-            matches!(refused, Err(Error::TimeToLive { ttl: found }) if found == ttl),
-            "{refused:?}"
+            matches!(rejected, Err(Error::TimeToLive { ttl: found }) if found == ttl),
+            "{rejected:?}"
         );
     }
 }

@@ -121,8 +121,8 @@ async fn stays_held_while_renewed(store: &Arc<dyn Store>) {
         tokio::time::sleep(SHORT_TTL / 4).await;
     }
     assert!(lease.expires > first.expires);
-    let refused = store.acquire(&lease.name, "b", LONG_TTL).await;
-    assert!(matches!(refused, Err(Error::Held { .. })), "{refused:?}");
+    let rejected = store.acquire(&lease.name, "b", LONG_TTL).await;
+    assert!(matches!(rejected, Err(Error::Held { .. })), "{rejected:?}");
 }
 
 async fn can_be_acquired_again_by_its_holder(store: &Arc<dyn Store>) {

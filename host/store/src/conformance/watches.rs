@@ -46,10 +46,10 @@ async fn tells_what_changed(store: &Arc<dyn Store>) {
         .put("conformance/elsewhere", "x", Expect::Any)
         .put(&unusual, "1", Expect::Absent);
     let versions = store.commit(batch).await.unwrap();
-    let refused = Batch::new()
+    let rejected = Batch::new()
         .put(key("c"), "x", Expect::Any)
         .put(&a, "x", Expect::Absent);
-    store.commit(refused).await.unwrap_err();
+    store.commit(rejected).await.unwrap_err();
     let second = store
         .commit(
             Batch::new()

@@ -122,8 +122,8 @@ async fn one_candidate_is_elected_and_the_next_when_it_resigns() {
     assert!(fencing(&second) > number);
     assert_eq!(*seen_by_b.borrow(), Leadership::Leader);
     assert_eq!(*seen_by_a.borrow(), Leadership::Unknown);
-    let refused = fenced.put("fw/x", Bytes::from("2"), Expect::Any).await;
-    assert!(matches!(refused, Err(Error::Fenced { .. })), "{refused:?}");
+    let rejected = fenced.put("fw/x", Bytes::from("2"), Expect::Any).await;
+    assert!(matches!(rejected, Err(Error::Fenced { .. })), "{rejected:?}");
     // The remaining time of a resigned term no longer matters, but it does not grow either.
     assert!(lease_term.remaining() <= TTL);
     second

@@ -42,14 +42,14 @@ async fn entries_and_versions_are_kept_over_a_restart() {
 async fn second_open_fails_as_locked_until_the_store_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(&address(&dir)).await.unwrap();
-    let refused = open(&address(&dir)).await.unwrap_err();
+    let rejected = open(&address(&dir)).await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Locked { path } if path.ends_with("deep/store")),
-        "{refused:?}"
+        matches!(&rejected, Error::Locked { path } if path.ends_with("deep/store")),
+        "{rejected:?}"
     );
     assert!(
-        refused.to_string().contains("in use by another process"),
-        "{refused}"
+        rejected.to_string().contains("in use by another process"),
+        "{rejected}"
     );
     drop(first);
     open(&address(&dir)).await.unwrap();
@@ -68,10 +68,10 @@ async fn fencing_numbers_continue_after_a_restart() {
     let late = Batch::new()
         .put("k", "x", Expect::Any)
         .fenced("l", before.fencing);
-    let refused = store.commit(late).await;
+    let rejected = store.commit(late).await;
     assert!(
-        matches!(refused, Err(Error::Fenced { current: None, .. })),
-        "{refused:?}"
+        matches!(rejected, Err(Error::Fenced { current: None, .. })),
+        "{rejected:?}"
     );
     let after = store.acquire("l", "b", hour).await.unwrap();
     assert!(after.fencing > before.fencing);
@@ -90,12 +90,12 @@ async fn a_watch_ends_with_its_store() {
 }
 
 #[tokio::test]
-async fn open_refuses_a_file_that_is_not_a_store() {
+async fn open_rejects_a_file_that_is_not_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let text = "no database at all\n".repeat(1000);
     std::fs::write(dir.path().join("store.redb"), &text).unwrap();
-    let refused = FileStore::open(dir.path().to_owned()).await.unwrap_err();
-    assert!(matches!(&refused, Error::Corrupt { .. }), "{refused:?}");
+    let rejected = FileStore::open(dir.path().to_owned()).await.unwrap_err();
+    assert!(matches!(&rejected, Error::Corrupt { .. }), "{rejected:?}");
     assert_eq!(
         std::fs::read_to_string(dir.path().join("store.redb")).unwrap(),
         text,
@@ -104,11 +104,11 @@ async fn open_refuses_a_file_that_is_not_a_store() {
 }
 
 #[tokio::test]
-async fn open_refuses_a_directory_it_cannot_create() {
+async fn open_rejects_a_directory_it_cannot_create() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
-    let refused = FileStore::open(dir.path().join("file/below")).await.unwrap_err();
-    assert!(matches!(&refused, Error::Unavailable { .. }), "{refused:?}");
+    let rejected = FileStore::open(dir.path().join("file/below")).await.unwrap_err();
+    assert!(matches!(&rejected, Error::Unavailable { .. }), "{rejected:?}");
 }
 
 #[tokio::test]

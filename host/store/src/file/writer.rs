@@ -141,7 +141,7 @@ fn commit(
                             deleted |= versions.contains(&0);
                             Ok(versions)
                         }
-                        Err(refusal) => Err(refusal),
+                        Err(rejection) => Err(rejection),
                     })
                 }
             });
@@ -174,8 +174,8 @@ fn check(
 ) -> std::result::Result<Result<Vec<u64>>, redb::Error> {
     let now = Instant::now();
     for fence in batch.fences() {
-        if let Err(refusal) = leases.check(fence, now) {
-            return Ok(Err(refusal));
+        if let Err(rejection) = leases.check(fence, now) {
+            return Ok(Err(rejection));
         }
     }
     let mut versions = Vec::with_capacity(batch.changes().len());

@@ -34,7 +34,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Outage {
     #[error("cannot connect to the Redis at {address}")]
-    Refused {
+    Rejected {
         address: Arc<str>,
         #[source]
         source: RedisError,
@@ -236,7 +236,7 @@ impl Reconnector {
                 address: Arc::clone(&self.address),
                 after: self.connect_timeout,
             })?
-            .map_err(|source| Outage::Refused {
+            .map_err(|source| Outage::Rejected {
                 address: Arc::clone(&self.address),
                 source,
             })?;

@@ -295,7 +295,7 @@ async fn log(
             ];
             Ok((headers, data).into_response())
         }
-        Err(transom_cluster::Error::Refused { status: 404, .. }) => Err(ApiError::not_found(
+        Err(transom_cluster::Error::Rejected { status: 404, .. }) => Err(ApiError::not_found(
             "the agent has no such output: the task has not started, its sandbox was removed, or it is part of a pod and \
              the request has no `executor`",
         )),

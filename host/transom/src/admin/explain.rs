@@ -225,7 +225,7 @@ async fn probe(State(explain): State<Explain>, owner: Owner, body: Bytes) -> Res
         ))
     })?;
     let mut placements = explain.placements.iter();
-    if let Some(reason) = placements.find_map(|(_, placements)| placements.probe_refusal(&task)) {
+    if let Some(reason) = placements.find_map(|(_, placements)| placements.probe_rejection(&task)) {
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
     }
     let (explainer, _share) = (explain.explainer("checks")?, explain.take_share(owner)?);
@@ -275,7 +275,7 @@ mod tests {
             })
         }
 
-        fn probe_refusal(&self, task: &str) -> Option<String> {
+        fn probe_rejection(&self, task: &str) -> Option<String> {
             (task == self.0).then(|| format!("{task} has no check"))
         }
     }
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn task_without_a_check_is_refused_with_the_reason_of_its_service() {
+    async fn task_without_a_check_is_rejected_with_the_reason_of_its_service() {
         let daemon = || daemon_with(&["workflow", "kubernetes"]);
         let (status, text) = request(daemon, "probe", r#"{"task": "kubernetes"}"#).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{text}");

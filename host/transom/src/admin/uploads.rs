@@ -92,7 +92,7 @@ async fn receive(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Re
     let files = files.map_err(|error| match error {
         ReadError::Invalid(text) => ApiError::bad_request(text),
         ReadError::Lost(text) => ApiError::bad_request(format!("the body cannot be read: {text}")),
-        ReadError::Refused(error) => upload_error(&error),
+        ReadError::Rejected(error) => upload_error(&error),
     })?;
     let uploaded = plugins
         .upload(name, files)

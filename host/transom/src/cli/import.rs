@@ -115,13 +115,13 @@ impl Import {
             } else {
                 let text = marathon::read_text(file)?;
                 if text.trim_start().starts_with('{') {
-                    self.refuse_env()?;
+                    self.reject_env()?;
                     let import = transom_config::read_mesos_dns(text.as_bytes())
                         .with_context(|| invalid_file(file))?;
                     return transom_config::toml(import);
                 }
                 let Some(flags) = marathon::Flags::from_text(&text) else {
-                    self.refuse_env()?;
+                    self.reject_env()?;
                     return import_workflow(&text, file, &base_dir()?, shipped_components());
                 };
                 flags.with_context(|| invalid_file(file))?
@@ -138,7 +138,7 @@ impl Import {
         flags.into_toml(&sources.join(" and "), &base_dir()?, shipped_components())
     }
 
-    fn refuse_env(&self) -> anyhow::Result<()> {
+    fn reject_env(&self) -> anyhow::Result<()> {
         if self.env {
             bail!("--env reads Marathon's variables, but the file is another program's");
         }

@@ -344,19 +344,19 @@ async fn guard(access: &Access, log: &Throttle, request: Request, next: Next) ->
     let origin = match access.check(&request) {
         Ok(None) => return next.run(request).await,
         Ok(Some(origin)) => origin,
-        Err(refused) => {
+        Err(rejected) => {
             let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
             if let Some(suppressed) = log.pass() {
                 tracing::warn!(
                     port = access.section,
                     peer = peer.map(|peer| tracing::field::display(peer.0)),
-                    status = refused.status().as_u16(),
-                    reason = refused.message(),
+                    status = rejected.status().as_u16(),
+                    reason = rejected.message(),
                     suppressed,
                     "request rejected"
                 );
             }
-            return refused.into_response();
+            return rejected.into_response();
         }
     };
     if let Some(mut response) = preflight(&request) {

@@ -66,16 +66,16 @@ async fn requests_beyond_the_maximum_get_503_and_streams_do_not_count() {
     for _ in 0..2 {
         starts.recv().await.unwrap();
     }
-    let refused = port.ask("GET", "/fast").header("origin", "https://ui.example");
-    let refused = refused.send().await.unwrap();
-    assert_eq!(refused.status().as_u16(), 503);
-    assert!(refused.headers().contains_key("retry-after"));
+    let rejected = port.ask("GET", "/fast").header("origin", "https://ui.example");
+    let rejected = rejected.send().await.unwrap();
+    assert_eq!(rejected.status().as_u16(), 503);
+    assert!(rejected.headers().contains_key("retry-after"));
     // A page of an allowed site may read the reason.
     assert_eq!(
-        refused.headers()["access-control-allow-origin"],
+        rejected.headers()["access-control-allow-origin"],
         "https://ui.example"
     );
-    let text = refused.text().await.unwrap();
+    let text = rejected.text().await.unwrap();
     assert_eq!(text, r#"{"message":"Too many concurrent requests! Allowed: 2."}"#);
     let mut another = port.ask("GET", "/events").send().await.unwrap();
     assert!(

@@ -97,17 +97,17 @@ async fn paths_that_leave_the_folder_and_folders_are_not_found() {
 #[tokio::test]
 async fn folder_without_a_readable_index_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = async |expected: &str| {
+    let rejected = async |expected: &str| {
         let text = Folder::open(dir.path()).await.unwrap_err().to_string();
         assert_eq!(text, format!("{} {expected}", dir.path().display()));
     };
-    refused("has no index.html that can be read").await;
+    rejected("has no index.html that can be read").await;
     let index = dir.path().join("index.html");
     fs::create_dir(&index).unwrap();
-    refused("has no index.html that can be read").await;
+    rejected("has no index.html that can be read").await;
     fs::remove_dir(&index).unwrap();
     symlink("/etc/passwd", &index).unwrap();
-    refused("has no index.html that can be read").await;
+    rejected("has no index.html that can be read").await;
     fs::remove_file(&index).unwrap();
     fs::write(&index, "<html>").unwrap();
     let folder = Folder::open(dir.path()).await.unwrap();

@@ -205,7 +205,7 @@ async fn body_that_does_not_arrive_in_time_gets_408() {
 }
 
 #[tokio::test]
-async fn oversized_request_head_is_refused() {
+async fn oversized_request_head_is_rejected() {
     let server = Server::start(
         plain(),
         Limits {
@@ -272,12 +272,12 @@ async fn requests_rejected_before_the_router_get_json_errors() {
                 assert!(answer(&mut stream).await.ends_with("127.0.0.1"));
             }
             stream.write_all(request.as_bytes()).await.unwrap();
-            let refused = answer(&mut stream).await;
-            let (head, body) = refused.split_once("\r\n\r\n").unwrap();
-            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{refused}");
-            assert!(head.contains("Content-Type: application/json"), "{refused}");
+            let rejected = answer(&mut stream).await;
+            let (head, body) = rejected.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{rejected}");
+            assert!(head.contains("Content-Type: application/json"), "{rejected}");
             let body: serde_json::Value = serde_json::from_str(body).unwrap();
-            assert!(body["message"].as_str().unwrap().contains(expected), "{refused}");
+            assert!(body["message"].as_str().unwrap().contains(expected), "{rejected}");
         }
     }
     server.stop().await;
@@ -407,12 +407,12 @@ async fn stopping_closes_connections_after_the_grace_period() {
 fn bind_error_of_a_used_port_names_the_port_option() {
     let first = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
     let addr = first.local_addr();
-    let refused = Listener::bind("discovery", addr).unwrap_err();
+    let rejected = Listener::bind("discovery", addr).unwrap_err();
     assert!(
-        matches!(refused, transom_web::Error::Taken { name: "discovery", addr: at } if at == addr),
-        "{refused:?}"
+        matches!(rejected, transom_web::Error::Taken { name: "discovery", addr: at } if at == addr),
+        "{rejected:?}"
     );
-    let text = refused.to_string();
+    let text = rejected.to_string();
     for part in [
         &addr.port().to_string(),
         "127.0.0.1",

@@ -3,21 +3,21 @@
 use http::StatusCode;
 use transom_web::ApiError;
 
-use crate::core::command::Refusal;
+use crate::core::command::Rejection;
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Exists(id) => Self::new(
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Exists(id) => Self::new(
                 StatusCode::CONFLICT,
                 format!("Job '{id}' is still active; `unique` allows one active job per id."),
             ),
-            Refusal::QueueFull(max_jobs) => Self::new(
+            Rejection::QueueFull(max_jobs) => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 format!("The queue is full: {max_jobs} jobs are active (`max_jobs`). Try again later."),
             )
             .retry_later(),
-            Refusal::QueueBytesFull { needed, max } => Self::new(
+            Rejection::QueueBytesFull { needed, max } => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 format!(
                     "The queue is full: the active jobs and this one need {needed} bytes, the maximum is {max} \
@@ -25,9 +25,9 @@ impl From<Refusal> for ApiError {
                 ),
             )
             .retry_later(),
-            Refusal::NoJob(id) => Self::not_found(format!("Job '{id}' does not exist.")),
-            Refusal::InvalidId(id) => Self::not_found(format!("Job '{id}' does not exist.")),
-            Refusal::Actor(error) => error.into(),
+            Rejection::NoJob(id) => Self::not_found(format!("Job '{id}' does not exist.")),
+            Rejection::InvalidId(id) => Self::not_found(format!("Job '{id}' does not exist.")),
+            Rejection::Actor(error) => error.into(),
         }
     }
 }

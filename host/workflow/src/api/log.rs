@@ -17,7 +17,7 @@ use transom_web::ApiError;
 
 use super::query::Query;
 use super::{Api, job_id};
-use crate::core::command::Refusal;
+use crate::core::command::Rejection;
 use crate::job_index::JobView;
 
 /// Default bytes of each stream.
@@ -37,7 +37,7 @@ pub(super) async fn get(
     query: Query,
 ) -> Result<Response, ApiError> {
     let id = job_id(&id)?;
-    let view = api.0.index.get(&id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
+    let view = api.0.index.get(&id).ok_or_else(|| Rejection::NoJob(id.clone()))?;
     let length = query.number("length", MAX_LENGTH)?.unwrap_or(DEFAULT_LENGTH);
     let offset = query.number("offset", u64::MAX)?;
     let deadline = Instant::now() + AGENT_TIMEOUT;
@@ -99,7 +99,7 @@ async fn read(
         let chunk = match chunk {
             Ok(chunk) => chunk,
             // The task has written nothing, or the agent has removed the sandbox.
-            Err(Error::Refused { status: 404, .. }) => break,
+            Err(Error::Rejected { status: 404, .. }) => break,
             Err(error) => return Err(unreadable(&error)),
         };
         let next = chunk.offset + chunk.data.len() as u64;

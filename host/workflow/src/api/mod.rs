@@ -40,7 +40,7 @@ use transom_framework::{Forwarding, Leader, Route, ask};
 use transom_web::{Forwarder, RequestMetrics};
 
 use crate::Config;
-use crate::core::command::{Command, Refusal, Reply};
+use crate::core::command::{Command, Rejection, Reply};
 use crate::core::term::Handles;
 use crate::dependencies::{AgentDirectory, Matcher};
 use crate::ids::JobId;
@@ -67,19 +67,19 @@ pub(crate) struct Shared {
 
 impl Api {
     /// Returns the handles of the leader; an error if this daemon has just stopped leading.
-    fn lead(&self) -> Result<Arc<Handles>, Refusal> {
+    fn lead(&self) -> Result<Arc<Handles>, Rejection> {
         Ok(self.0.leader.require()?)
     }
 
     /// Sends a command to the core.
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Rejection> {
         ask(&self.lead()?.core, CORE_TIMEOUT, command).await
     }
 }
 
 /// Parses a job id in a path. No job has an invalid id.
-fn job_id(text: &str) -> Result<JobId, Refusal> {
-    JobId::parse(text).map_err(|_| Refusal::InvalidId(text.to_owned()))
+fn job_id(text: &str) -> Result<JobId, Rejection> {
+    JobId::parse(text).map_err(|_| Rejection::InvalidId(text.to_owned()))
 }
 
 /// The OpenAPI document.

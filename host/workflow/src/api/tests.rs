@@ -25,7 +25,7 @@ fn with_credentials() -> Config {
     config
 }
 
-fn is_refused(answer: &Answer) -> bool {
+fn is_rejected(answer: &Answer) -> bool {
     if answer.status != StatusCode::UNAUTHORIZED {
         return false;
     }
@@ -73,7 +73,7 @@ async fn access_depends_on_credentials_and_network() {
                     .ask_from(peer, method.clone(), path, posted, authorization)
                     .await;
                 assert_eq!(
-                    !is_refused(&answer),
+                    !is_rejected(&answer),
                     expected,
                     "{method} {path} from {peer:?} with {authorization:?}, configured: {configured}: {answer:?}"
                 );
@@ -93,7 +93,7 @@ async fn configured_trusted_networks_replace_loopback() {
         ([11, 0, 0, 1], false),
     ] {
         let answer = site.ask_from(peer, Method::GET, "/v0/task/a", None, None).await;
-        assert_eq!(!is_refused(&answer), trusted, "{peer:?}");
+        assert_eq!(!is_rejected(&answer), trusted, "{peer:?}");
     }
 }
 
@@ -238,13 +238,13 @@ async fn openapi_documents_exactly_the_served_calls() {
         if schema["type"] == "object" {
             body[name] = json!(["not what is expected"]);
         }
-        let refused = site.ask(Method::POST, "/v0/queue_command", Some(body)).await;
+        let rejected = site.ask(Method::POST, "/v0/queue_command", Some(body)).await;
         assert_eq!(
-            refused.status,
+            rejected.status,
             StatusCode::UNPROCESSABLE_ENTITY,
-            "{name}: {refused:?}"
+            "{name}: {rejected:?}"
         );
-        assert!(refused.text.contains(name), "{refused:?}");
+        assert!(rejected.text.contains(name), "{rejected:?}");
     }
 }
 

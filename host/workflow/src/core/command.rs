@@ -9,7 +9,7 @@ use crate::model::Request;
 
 /// Why a request is rejected.
 #[derive(Clone, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum Rejection {
     /// A job with this id is active, and the request is `unique`.
     Exists(JobId),
     /// The maximum number of jobs is active.
@@ -24,7 +24,7 @@ pub(crate) enum Refusal {
     Actor(ActorError),
 }
 
-impl From<ActorError> for Refusal {
+impl From<ActorError> for Rejection {
     fn from(error: ActorError) -> Self {
         Self::Actor(error)
     }
@@ -44,4 +44,4 @@ pub(crate) enum Command {
 }
 
 /// The channel for the reply.
-pub(crate) type Reply<T> = transom_framework::Reply<T, Refusal>;
+pub(crate) type Reply<T> = transom_framework::Reply<T, Rejection>;

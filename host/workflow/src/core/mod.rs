@@ -40,7 +40,7 @@ use crate::job_state::JobState;
 use crate::launch::RunSpecCache;
 use crate::metrics::Metrics;
 use crate::model::Request;
-use command::{Command, Refusal, Reply};
+use command::{Command, Rejection, Reply};
 use end_writer::EndWriter;
 use persist::{JobRecord, Repository};
 use run::{Cause, Run};
@@ -370,17 +370,17 @@ impl Core {
                 self.active_bytes + batch_bytes + bytes,
                 self.config.max_jobs_bytes,
             );
-            let refusal = if request.unique && is_active {
-                Some(Refusal::Exists(id.clone()))
+            let rejection = if request.unique && is_active {
+                Some(Rejection::Exists(id.clone()))
             } else if self.runs.len() + records.len() >= self.config.max_jobs {
-                Some(Refusal::QueueFull(self.config.max_jobs))
+                Some(Rejection::QueueFull(self.config.max_jobs))
             } else if needed > max {
-                Some(Refusal::QueueBytesFull { needed, max })
+                Some(Rejection::QueueBytesFull { needed, max })
             } else {
                 None
             };
-            if let Some(refusal) = refusal {
-                let _ = reply.send(Err(refusal));
+            if let Some(rejection) = rejection {
+                let _ = reply.send(Err(rejection));
                 continue;
             }
             batch_bytes += bytes;
@@ -421,7 +421,7 @@ impl Core {
             Err(error) => {
                 let error = Arc::new(error);
                 for reply in replies.into_iter().flatten() {
-                    let _ = reply.send(Err(Refusal::Actor(ActorError::Store(Arc::clone(&error)))));
+                    let _ = reply.send(Err(Rejection::Actor(ActorError::Store(Arc::clone(&error)))));
                 }
                 // The write may have succeeded although the clients received an error.
                 self.unconfirmed
@@ -467,8 +467,8 @@ impl Core {
     }
 
     /// Kills a job's newest run. A launched run ends when the master reports the end of its task.
-    async fn kill(&mut self, id: &JobId) -> std::result::Result<JobState, Refusal> {
-        let view = self.index.get(id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
+    async fn kill(&mut self, id: &JobId) -> std::result::Result<JobState, Rejection> {
+        let view = self.index.get(id).ok_or_else(|| Rejection::NoJob(id.clone()))?;
         let Some(run) = self.runs.get_mut(&view.task) else {
             return Ok(view.state);
         };
@@ -478,7 +478,7 @@ impl Core {
                 ..run.record.clone()
             };
             let stored = self.repository.put(std::slice::from_ref(&killed)).await;
-            stored.map_err(|error| Refusal::Actor(error.into()))?;
+            stored.map_err(|error| Rejection::Actor(error.into()))?;
             run.record = killed;
         }
         self.cancel(

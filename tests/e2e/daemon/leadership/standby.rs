@@ -203,6 +203,6 @@ async fn named_tasks_are_killed_through_a_standby() {
     assert_eq!(scaled.status().as_u16(), 200);
     assert!(scaled.headers().contains_key("marathon-deployment-id"));
     assert_eq!(standby.get("/v2/apps/web").await.unwrap()["app"]["instances"], 0);
-    let refused = kill("", "nonsense").await.unwrap();
-    assert_eq!(refused.status().as_u16(), 400);
+    let rejected = kill("", "nonsense").await.unwrap();
+    assert_eq!(rejected.status().as_u16(), 400);
 }

@@ -175,13 +175,13 @@ async fn wrong_canaries_are_rejected() {
         "canary=1&canarySeconds=-1",
     ] {
         let body = json!({"cmd": "sleep 2000"});
-        let refused = world.send("PUT", &format!("/v2/apps/x?{query}"), body).await;
-        assert_eq!(refused.status, 400, "{query}: {refused:?}");
+        let rejected = world.send("PUT", &format!("/v2/apps/x?{query}"), body).await;
+        assert_eq!(rejected.status, 400, "{query}: {rejected:?}");
     }
     world.scheduler.set_immediate_launches(false);
     let deployment = world.restart_with("force=false").await;
     let path = format!("/v2/deployments/{deployment}/continue");
-    let refused = world.call("POST", &path, None).await;
-    assert_eq!(refused.status, 409, "{refused:?}");
+    let rejected = world.call("POST", &path, None).await;
+    assert_eq!(rejected.status, 409, "{rejected:?}");
     world.stop().await;
 }

@@ -105,11 +105,11 @@ async fn event_streams_are_filtered_and_numbered_and_invalid_ones_rejected() {
         let answer = world.call_with("GET", "/v2/events", accept).await;
         assert_eq!(answer.status, 405, "{accept}");
     }
-    let refused = world
+    let rejected = world
         .call_with("GET", "/v2/events?filter=bad", "text/event-stream")
         .await;
     assert_eq!(
-        (refused.status, &refused.body["message"]),
+        (rejected.status, &rejected.body["message"]),
         (400, &json!("the filter makes no sense"))
     );
 

@@ -244,9 +244,12 @@ async fn group_change_is_rejected_as_a_whole() {
     let mut wrong = shop();
     wrong["groups"][0]["apps"][0]["cpus"] = json!(2);
     wrong["groups"][1]["apps"][1] = json!({"id": "ui", "cmd": "sleep 1", "instances": -1});
-    let refused = world.send("PUT", "/v2/groups", wrong.clone()).await;
-    assert_eq!(refused.status, 422, "{refused:?}");
-    assert_eq!(refused.body["details"][0]["path"], "/groups(1)/apps(1)/instances");
+    let rejected = world.send("PUT", "/v2/groups", wrong.clone()).await;
+    assert_eq!(rejected.status, 422, "{rejected:?}");
+    assert_eq!(
+        rejected.body["details"][0]["path"],
+        "/groups(1)/apps(1)/instances"
+    );
     wrong["groups"][1]["apps"][1] = sleeper("ui");
     wrong["groups"][0]["dependencies"] = json!(["/shop/web"]);
     let cyclic = world.send("PUT", "/v2/groups", wrong).await;
@@ -369,17 +372,17 @@ async fn listed_apps_are_changed_by_one_deployment() {
     world.settled("/a", 1).await;
     assert_eq!(world.get("/v2/apps/b").await["app"]["labels"]["k"], "w");
     let both = json!([{"id": "/b", "cpus": 2}, {"id": "/a", "version": first, "cpus": 2}]);
-    let refused = world.send("PATCH", "/v2/apps", both).await;
+    let rejected = world.send("PATCH", "/v2/apps", both).await;
     let expected = json!([{
         "path": "/(1)/version", "errors": ["The 'version' field may only be combined with the 'id' field."],
     }]);
-    assert_eq!((refused.status, &refused.body["details"]), (422, &expected));
+    assert_eq!((rejected.status, &rejected.body["details"]), (422, &expected));
     let unknown = json!([{"id": "/a", "version": "2015-01-01T00:00:00.000Z"}]);
     assert_eq!(world.send("PUT", "/v2/apps", unknown).await.status, 404);
     let wrong = json!([{"id": "/a", "cpus": -1}, {"cmd": "sleep 1"}]);
-    let refused = world.send("PUT", "/v2/apps", wrong).await;
-    assert_eq!(refused.status, 422, "{refused:?}");
-    assert_eq!(refused.body["details"][0]["path"], "/(0)/cpus");
+    let rejected = world.send("PUT", "/v2/apps", wrong).await;
+    assert_eq!(rejected.status, 422, "{rejected:?}");
+    assert_eq!(rejected.body["details"][0]["path"], "/(0)/cpus");
     let twice = world
         .send("PUT", "/v2/apps", json!([sleeper("/a"), sleeper("/a")]))
         .await;
@@ -399,8 +402,8 @@ async fn group_change_without_the_store_changes_nothing() {
     world.send("PUT", "/v2/groups", shop()).await;
     world.quiet().await;
     world.store.hold_after(0);
-    let refused = world.call("DELETE", "/v2/groups/shop", None).await;
-    assert_eq!(refused.status, 503, "{refused:?}");
+    let rejected = world.call("DELETE", "/v2/groups/shop", None).await;
+    assert_eq!(rejected.status, 503, "{rejected:?}");
     assert_eq!(world.ids().await.len(), 3);
     world.store.release();
     world.settled("/shop/web/ui", 1).await;
@@ -413,9 +416,9 @@ async fn app_may_have_the_role_of_its_top_level_group() {
     let world = World::start().await;
     let mut app = sleeper("/dev/team/web");
     app["role"] = json!("other");
-    let refused = world.send("POST", "/v2/apps", app.clone()).await;
+    let rejected = world.send("POST", "/v2/apps", app.clone()).await;
     let errors = json!([{"path": "/role", "errors": ["got other, expected one of: [*, dev]"]}]);
-    assert_eq!((refused.status, &refused.body["details"]), (422, &errors));
+    assert_eq!((rejected.status, &rejected.body["details"]), (422, &errors));
     app["role"] = json!("dev");
     let created = world.send("POST", "/v2/apps", app).await;
     assert_eq!(created.status, 201, "{created:?}");
@@ -442,9 +445,9 @@ async fn group_enforces_its_role_on_new_apps_and_the_framework_gets_it() {
     assert_eq!((created.status, &created.body["role"]), (201, &json!("dev")));
     let mut other = sleeper("/dev/other");
     other["role"] = json!("*");
-    let refused = world.send("POST", "/v2/apps", other).await;
+    let rejected = world.send("POST", "/v2/apps", other).await;
     assert_eq!(
-        (refused.status, &refused.body["details"]),
+        (rejected.status, &rejected.body["details"]),
         (
             422,
             &json!([{"path": "/role", "errors": ["got *, expected one of: [dev]"]}])

@@ -184,9 +184,9 @@ async fn deployments_and_apps_beyond_their_limits_are_rejected() {
     world.scheduler.set_immediate_launches(false);
     let first = world.send("POST", "/v2/apps", sleeper("/a")).await;
     assert_eq!(first.status, 201, "{first:?}");
-    let refused = world.send("POST", "/v2/apps", sleeper("/b")).await;
-    assert_eq!(refused.status, 403, "{refused:?}");
-    let message = refused.body["message"].as_str().unwrap();
+    let rejected = world.send("POST", "/v2/apps", sleeper("/b")).await;
+    assert_eq!(rejected.status, 403, "{rejected:?}");
+    let message = rejected.body["message"].as_str().unwrap();
     assert!(
         message.starts_with("Max number (1) of running deployments is achieved."),
         "{message}"
@@ -242,8 +242,8 @@ async fn instances_beyond_the_limit_are_rejected() {
     let world = World::start_with(config).await;
     let mut definition = sleeper("/a");
     definition["instances"] = json!(3);
-    let refused = world.send("POST", "/v2/apps", definition).await;
-    assert_eq!(refused.status, 422, "{refused:?}");
-    assert_eq!(refused.body["details"][0]["path"], "/instances", "{refused:?}");
+    let rejected = world.send("POST", "/v2/apps", definition).await;
+    assert_eq!(rejected.status, 422, "{rejected:?}");
+    assert_eq!(rejected.body["details"][0]["path"], "/instances", "{rejected:?}");
     world.stop().await;
 }

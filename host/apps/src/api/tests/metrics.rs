@@ -233,8 +233,8 @@ async fn commit_and_turn_contain_the_time_of_a_slow_store() {
     let world = World::start_with(config).await;
     world.store.hold_after(0);
     // The commit fails after the timeout.
-    let refused = world.send("POST", "/v2/apps", sleeper("/a")).await;
-    assert_eq!(refused.status, 503, "{refused:?}");
+    let rejected = world.send("POST", "/v2/apps", sleeper("/a")).await;
+    assert_eq!(rejected.status, 503, "{rejected:?}");
     assert!(world.metric("transom_apps_store_commit_seconds_sum") >= 0.2);
     wait_for("the turn ends", async || {
         world.metric("transom_apps_turn_seconds_sum") >= 0.2

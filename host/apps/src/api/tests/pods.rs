@@ -277,22 +277,22 @@ async fn pods_and_apps_do_not_share_ids() {
     world.send("POST", "/v2/pods", pod("/p")).await;
     world.send("POST", "/v2/apps", sleeper("/a")).await;
     world.pod_instance("/p", "DEGRADED").await;
-    let refused = world.send("POST", "/v2/pods", pod("/p")).await;
+    let rejected = world.send("POST", "/v2/pods", pod("/p")).await;
     assert_eq!(
-        (refused.status, &refused.body["deployments"]),
+        (rejected.status, &rejected.body["deployments"]),
         (409, &Value::Null)
     );
     assert_eq!(world.send("POST", "/v2/pods", pod("/a")).await.status, 409);
     assert_eq!(world.send("POST", "/v2/apps", sleeper("/p")).await.status, 409);
-    let refused = world.send("PUT", "/v2/apps/p", sleeper("/p")).await;
-    assert_eq!(refused.status, 422, "{refused:?}");
+    let rejected = world.send("PUT", "/v2/apps/p", sleeper("/p")).await;
+    assert_eq!(rejected.status, 422, "{rejected:?}");
     assert_eq!(
-        refused.body["details"][0]["errors"][0],
+        rejected.body["details"][0]["errors"][0],
         "Applications and Pods may not share the same id"
     );
-    let refused = world.send("POST", "/v2/pods", pod("/p/below")).await;
+    let rejected = world.send("POST", "/v2/pods", pod("/p/below")).await;
     assert_eq!(
-        (refused.status, &refused.body["details"][0]["errors"][0]),
+        (rejected.status, &rejected.body["details"][0]["errors"][0]),
         (422, &json!("Groups and Pods may not have the same identifier."))
     );
     for (method, path) in [

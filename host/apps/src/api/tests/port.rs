@@ -48,7 +48,7 @@ async fn requests_beyond_the_maximum_get_503_and_event_streams_do_not_count() {
             }
         }
     };
-    let refused = async {
+    let rejected = async {
         wait_for("a request is refused", async || {
             let answer = world.call("GET", "/v2/apps", None).await;
             let expected = json!({"message": "Too many concurrent requests! Allowed: 1."});
@@ -58,7 +58,7 @@ async fn requests_beyond_the_maximum_get_503_and_event_streams_do_not_count() {
         let _stream = world.listen("?event_type=other").await;
         world.store.release();
     };
-    let (created, ()) = tokio::join!(pending, refused);
+    let (created, ()) = tokio::join!(pending, rejected);
     assert_eq!(created.status, 201, "{created:?}");
     wait_for("requests are answered again", async || {
         world.call("GET", "/v2/apps", None).await.status == 200

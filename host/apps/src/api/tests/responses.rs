@@ -210,11 +210,11 @@ async fn metrics_plugins_and_leader_answer_in_upstream_s_form() {
         ("restore", "transom apps import"),
     ] {
         let path = format!("/v2/leader?{parameter}=file:///x");
-        let refused = world.call("DELETE", &path, None).await;
-        assert_eq!(refused.status, 400, "{refused:?}");
+        let rejected = world.call("DELETE", &path, None).await;
+        assert_eq!(rejected.status, 400, "{rejected:?}");
         assert!(
-            refused.body["message"].as_str().unwrap().contains(command),
-            "{refused:?}"
+            rejected.body["message"].as_str().unwrap().contains(command),
+            "{rejected:?}"
         );
     }
     assert!(!world.abdicated(), "a rejected request does not abdicate");
@@ -241,11 +241,11 @@ async fn writes_are_rejected_with_503_while_the_store_hangs() {
     assert_eq!(created.status, 201, "{created:?}");
     let published = world.published();
     world.store.hold_after(0);
-    let refused = world.send("POST", "/v2/apps", none("/a")).await;
-    assert_eq!(refused.status, 503, "{refused:?}");
-    assert_eq!(refused.headers["retry-after"], "5");
-    let refused = world.call("DELETE", "/v2/apps/before", None).await;
-    assert_eq!(refused.status, 503, "{refused:?}");
+    let rejected = world.send("POST", "/v2/apps", none("/a")).await;
+    assert_eq!(rejected.status, 503, "{rejected:?}");
+    assert_eq!(rejected.headers["retry-after"], "5");
+    let rejected = world.call("DELETE", "/v2/apps/before", None).await;
+    assert_eq!(rejected.status, 503, "{rejected:?}");
     // The rejected changes are not visible, and no event is published.
     assert_eq!(world.call("GET", "/v2/apps/a", None).await.status, 404);
     assert_eq!(world.call("GET", "/v2/apps/before", None).await.status, 200);

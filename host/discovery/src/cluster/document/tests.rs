@@ -100,7 +100,7 @@ fn invalid_entries_are_skipped_alone() {
 }
 
 #[test]
-fn read_accepts_missing_lists_and_refuses_other_types() {
+fn read_accepts_missing_lists_and_rejects_other_types() {
     for document in [
         json!({}),
         json!({"slaves": null, "frameworks": null}),

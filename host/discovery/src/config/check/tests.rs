@@ -68,7 +68,7 @@ fn resolvers_need_addresses_without_duplicates() {
 }
 
 #[test]
-fn zone_resolvers_refuses_overlapping_zones() {
+fn zone_resolvers_rejects_overlapping_zones() {
     let one: &[&str] = &["8.8.8.8"];
     for (zones, domain, expected) in [
         (&[("weave", one)][..], "mesos", None),
@@ -125,7 +125,7 @@ fn domain_accepts_labels_of_any_length() {
 }
 
 #[test]
-fn ip_sources_refuses_duplicates() {
+fn ip_sources_rejects_duplicates() {
     let all = ip_sources(&["host", "docker", "mesos", "netinfo"]).unwrap();
     assert_eq!(all, IpSource::ALL);
     for (texts, expected) in [

@@ -92,7 +92,7 @@ impl Query {
     }
 
     /// A query that probes a resolver: the root's name servers, which every resolver knows. A
-    /// refusal counts as an answer too.
+    /// rejection counts as an answer too.
     pub(super) fn probe() -> Self {
         Self {
             id: 0,

@@ -60,10 +60,10 @@ impl Reply {
         let Some(layout) = Layout::read(packet) else {
             return ReplyKind::Invalid;
         };
-        // A resolver that fails or refuses may omit the question.
-        let refuses = !matches!(flags.code(), code::NOERROR | code::NXDOMAIN);
+        // A resolver that fails or rejects may omit the question.
+        let rejects = !matches!(flags.code(), code::NOERROR | code::NXDOMAIN);
         let matches_question = match layout.questions {
-            0 => refuses,
+            0 => rejects,
             _ => packet[HEADER..layout.body].eq_ignore_ascii_case(query.question()),
         };
         if !matches_question {

@@ -121,7 +121,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn refusal(code: ResponseCode) -> Self {
+    pub(super) fn rejection(code: ResponseCode) -> Self {
         let none = Vec::new;
         Self {
             code,
@@ -136,7 +136,7 @@ impl Answer {
         Self {
             authoritative: true,
             answers,
-            ..Self::refusal(ResponseCode::NoError)
+            ..Self::rejection(ResponseCode::NoError)
         }
     }
 }

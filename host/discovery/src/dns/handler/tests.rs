@@ -34,7 +34,7 @@ fn code(handler: &Handler, zone: Option<&Arc<Zone>>, query: &Message) -> Respons
 }
 
 #[test]
-fn handler_refuses_other_opcodes_and_classes() {
+fn handler_rejects_other_opcodes_and_classes() {
     use DNSClass::{ANY, CH, HS, IN, NONE};
     use RecordType as T;
     use ResponseCode::{NXDomain, NotImp, Refused, ServFail};

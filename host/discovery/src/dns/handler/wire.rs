@@ -21,7 +21,7 @@ const HEADER: usize = 12;
 const OPT: u16 = 11;
 
 /// The maximum number of records in a query. EDNS, a signature, and the SOA record of IXFR or NOTIFY
-/// are three; updates, which are refused, may have more.
+/// are three; updates, which are rejected, may have more.
 const MAX_QUERY_RECORDS: usize = 8;
 
 /// The kind of a packet.

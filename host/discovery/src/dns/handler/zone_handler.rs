@@ -1,7 +1,7 @@
 //! Answers requests from one version of the zone, as a handler of hickory-server.
 //!
 //! It answers every request, if only with a code. [`Handler`](super::Handler) forwards some requests
-//! and answers some with a transfer; this handler would refuse these. No I/O, no waiting: the
+//! and answers some with a transfer; this handler would reject these. No I/O, no waiting: the
 //! future of [`RequestHandler::handle_request`] is ready at its first poll.
 
 use std::sync::Arc;
@@ -91,21 +91,21 @@ impl ZoneHandler {
     fn answer(&self, request: &Request) -> Answer {
         let question = match question(request) {
             Ok(question) => question,
-            Err(code) => return Answer::refusal(code),
+            Err(code) => return Answer::rejection(code),
         };
         let Some(zone) = &self.zone else {
-            return Answer::refusal(ResponseCode::ServFail);
+            return Answer::rejection(ResponseCode::ServFail);
         };
         let (name, kind) = (question.name(), question.query_type());
         let found = match kind {
             RecordType::AXFR | RecordType::IXFR => None,
             _ => answer(zone, &self.zone_authority, request.src().ip(), name, kind),
         };
-        found.unwrap_or_else(|| Answer::refusal(ResponseCode::Refused))
+        found.unwrap_or_else(|| Answer::rejection(ResponseCode::Refused))
     }
 }
 
-/// The question, if a zone can have an answer to it; otherwise the code of the refusal.
+/// The question, if a zone can have an answer to it; otherwise the code of the rejection.
 pub(super) fn question(request: &Request) -> Result<&Query, ResponseCode> {
     match request.metadata.op_code {
         OpCode::Query => {}

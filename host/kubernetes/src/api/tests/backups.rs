@@ -13,7 +13,7 @@ use crate::backup::delivery::Entry;
 use crate::backup::directory::Directory;
 use crate::backup::{Manifest, Operation, OperationKind, Outcome, Phase};
 use crate::config::Engine;
-use crate::core::command::Refusal;
+use crate::core::command::Rejection;
 
 const BACKUPS: &str = "/api/fw/v0/datastore/backups";
 
@@ -95,20 +95,20 @@ async fn operations_are_accepted_or_rejected_with_a_reason() {
     let restored = site.ask(Method::POST, &restore).await;
     assert_eq!(restored.status, 202, "{restored:?}");
     assert_eq!(site.received_commands(), ["back up", "restore fw-1"]);
-    for (refusal, status) in [
-        (Refusal::OperationUnderWay("x".to_owned()), 409),
-        (Refusal::DatastoreNotHealthy, 409),
-        (Refusal::DatastoreOutside, 422),
-        (Refusal::NoBackupDirectory, 422),
+    for (rejection, status) in [
+        (Rejection::OperationUnderWay("x".to_owned()), 409),
+        (Rejection::DatastoreNotHealthy, 409),
+        (Rejection::DatastoreOutside, 422),
+        (Rejection::NoBackupDirectory, 422),
         (
-            Refusal::OtherEngine {
+            Rejection::OtherEngine {
                 backup: "sql",
                 datastore: "kvstore",
             },
             422,
         ),
     ] {
-        site.refuse(refusal);
+        site.reject(rejection);
         site.ask(Method::POST, &restore).await.is_error(&restore, status);
     }
     site.received_commands();
@@ -118,9 +118,9 @@ async fn operations_are_accepted_or_rejected_with_a_reason() {
     site.ask(Method::POST, &unknown).await.is_error(&unknown, 404);
     for data in ["dat", "dada"] {
         std::fs::write(directory.data_path("fw-1"), data).unwrap();
-        let refused = site.ask(Method::POST, &restore).await;
-        refused.is_error(&restore, 422);
-        assert!(refused.text.contains("damaged"), "{refused:?}");
+        let rejected = site.ask(Method::POST, &restore).await;
+        rejected.is_error(&restore, 422);
+        assert!(rejected.text.contains("damaged"), "{rejected:?}");
     }
     let mut view = running();
     view.backup.operation = Some(operation(OperationKind::Restore, "fw-1"));
@@ -136,9 +136,9 @@ async fn operations_are_accepted_or_rejected_with_a_reason() {
 #[tokio::test]
 async fn backup_is_rejected_if_the_directory_cannot_be_written() {
     let site = Site::with_backups(Directory::new(Path::new("/proc/backups"), "fw"));
-    let refused = site.ask(Method::POST, BACKUPS).await;
-    refused.is_error(BACKUPS, 507);
-    assert!(refused.text.contains("/proc/backups"), "{refused:?}");
+    let rejected = site.ask(Method::POST, BACKUPS).await;
+    rejected.is_error(BACKUPS, 507);
+    assert!(rejected.text.contains("/proc/backups"), "{rejected:?}");
     assert_eq!(site.received_commands(), [""; 0]);
 
     let site = Site::start();

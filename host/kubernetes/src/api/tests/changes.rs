@@ -4,7 +4,7 @@ use http::Method;
 use transom_framework::ActorError;
 
 use super::site::{PREFIXES, Site, running};
-use crate::core::command::Refusal;
+use crate::core::command::Rejection;
 
 #[tokio::test]
 async fn scale_returns_the_difference_and_is_shown_immediately() {
@@ -135,17 +135,17 @@ async fn a_restart_that_waits_says_why() {
 #[tokio::test]
 async fn rejections_of_the_core_have_the_expected_status() {
     let site = Site::start();
-    let above = || Refusal::AboveMaximum {
+    let above = || Rejection::AboveMaximum {
         count: 50,
         maximum: 40,
     };
     for prefix in PREFIXES {
-        for (method, path, refusal, status, message) in [
+        for (method, path, rejection, status, message) in [
             (Method::GET, "agent/scale/50", above(), 422, "maximum, 40"),
             (
                 Method::PUT,
                 "agent/scale/9",
-                Refusal::OutsideAutoscale {
+                Rejection::OutsideAutoscale {
                     count: 9,
                     min: 1,
                     max: 8,
@@ -156,54 +156,54 @@ async fn rejections_of_the_core_have_the_expected_status() {
             (
                 Method::GET,
                 "kvstore/scale/2",
-                Refusal::EvenKvstore(2),
+                Rejection::EvenKvstore(2),
                 422,
                 "odd numbers",
             ),
             (
                 Method::GET,
                 "ds/scale/3",
-                Refusal::SeveralSqlDatastores(3),
+                Rejection::SeveralSqlDatastores(3),
                 422,
                 "one SQL datastore",
             ),
             (
                 Method::PUT,
                 "cluster/start",
-                Refusal::AlreadyStarted,
+                Rejection::AlreadyStarted,
                 406,
                 "nothing to start",
             ),
             (
                 Method::PUT,
                 "agent/restart",
-                Refusal::NothingToRestart,
+                Rejection::NothingToRestart,
                 406,
                 "nothing to restart",
             ),
             (
                 Method::PUT,
                 "agent/cpus/0",
-                Refusal::BadResource("0 CPUs".to_owned()),
+                Rejection::BadResource("0 CPUs".to_owned()),
                 422,
                 "0 CPUs",
             ),
             (
                 Method::DELETE,
                 "framework",
-                Refusal::MasterUnavailable,
+                Rejection::MasterUnavailable,
                 406,
                 "master",
             ),
             (
                 Method::PUT,
                 "agent/cordon",
-                Refusal::Actor(ActorError::Stopped),
+                Rejection::Actor(ActorError::Stopped),
                 503,
                 "Try again",
             ),
         ] {
-            site.refuse(refusal);
+            site.reject(rejection);
             let path = format!("{prefix}/{path}");
             let answer = site.ask(method, &path).await;
             answer.is_error(&path, status);

@@ -22,7 +22,7 @@ use crate::api::{Api, Shared, access_rules, router};
 use crate::autoscale::Autoscaled;
 use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
-use crate::core::command::{Command, Refusal};
+use crate::core::command::{Command, Rejection};
 use crate::core::term::Handles;
 use crate::view::{AutoscaleView, NodeView, OrchestratorView, TaskView, View, Views};
 use crate::{Config, Kind};
@@ -38,7 +38,7 @@ pub(super) struct Core {
     /// Why the next restart waits.
     pub(super) waits: Option<String>,
     /// The rejection of the next command.
-    pub(super) refusal: Option<Refusal>,
+    pub(super) rejection: Option<Rejection>,
 }
 
 pub(super) struct Site {
@@ -154,8 +154,8 @@ impl Site {
         std::mem::take(&mut self.core.lock().unwrap().received_commands)
     }
 
-    pub(super) fn refuse(&self, refusal: Refusal) {
-        self.core.lock().unwrap().refusal = Some(refusal);
+    pub(super) fn reject(&self, rejection: Rejection) {
+        self.core.lock().unwrap().rejection = Some(rejection);
     }
 }
 
@@ -163,9 +163,9 @@ impl Site {
 async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, views: Arc<Views>) {
     while let Some(command) = received.recv().await {
         let mut core = core.lock().unwrap();
-        let (refusal, waits) = (core.refusal.take(), core.waits.take());
+        let (rejection, waits) = (core.rejection.take(), core.waits.take());
         let reply = |reply: crate::core::command::Reply<()>| {
-            let _ = reply.send(refusal.clone().map_or(Ok(()), Err));
+            let _ = reply.send(rejection.clone().map_or(Ok(()), Err));
         };
         core.received_commands.push(match command {
             Command::Scale {
@@ -177,7 +177,7 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
                 let former = std::mem::replace(view.wanted.of_mut(kind), count);
                 views.publish(view);
                 let answer = i64::from(count) - i64::from(former);
-                let _ = difference.send(refusal.map_or(Ok(answer), Err));
+                let _ = difference.send(rejection.map_or(Ok(answer), Err));
                 format!("scale {kind} {count}")
             }
             Command::Cordon { cordoned, reply: to } => {
@@ -193,7 +193,7 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
                 "start".to_owned()
             }
             Command::Restart { scope, reply: to } => {
-                let _ = to.send(refusal.map_or(Ok(waits), Err));
+                let _ = to.send(rejection.map_or(Ok(waits), Err));
                 format!("restart {scope:?}")
             }
             Command::Adjust {
@@ -207,7 +207,7 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
                 format!("adjust {kind} {resource:?} {limit} {amount}")
             }
             Command::BackUp { reply: name } => {
-                let _ = name.send(refusal.map_or(Ok("fw-1".to_owned()), Err));
+                let _ = name.send(rejection.map_or(Ok("fw-1".to_owned()), Err));
                 "back up".to_owned()
             }
             Command::Restore { manifest, reply: to } => {
@@ -215,14 +215,14 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
                 format!("restore {}", manifest.name)
             }
             Command::Credentials { reply: credentials } => {
-                let _ = credentials.send(refusal.map_or(
+                let _ = credentials.send(rejection.map_or(
                     Ok(crate::testing::secrets().credentials(&crate::testing::config())),
                     Err,
                 ));
                 "credentials".to_owned()
             }
             Command::Token { reply: token } => {
-                let _ = token.send(refusal.map_or(Ok(crate::testing::secrets().token.clone()), Err));
+                let _ = token.send(rejection.map_or(Ok(crate::testing::secrets().token.clone()), Err));
                 "token".to_owned()
             }
             Command::AdoptPassword { reply: to } => {

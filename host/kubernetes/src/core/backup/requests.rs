@@ -7,16 +7,16 @@ use transom_replicas::Condition;
 use super::steps::state_after_end;
 use crate::backup::{Manifest, Operation, OperationKind, Phase, State};
 use crate::core::Core;
-use crate::core::command::Refusal;
+use crate::core::command::Rejection;
 use crate::core::members::Member;
 use crate::kind::Kind;
 
 impl Core {
     /// Begins a backup. Returns its name.
-    pub(in crate::core) async fn back_up(&mut self) -> Result<String, Refusal> {
+    pub(in crate::core) async fn back_up(&mut self) -> Result<String, Rejection> {
         self.check_may_begin(OperationKind::Backup)?;
         if !self.has_healthy_datastore() {
-            return Err(Refusal::DatastoreNotHealthy);
+            return Err(Rejection::DatastoreNotHealthy);
         }
         let now = Timestamp::now();
         let mut distinct = uuid::Uuid::new_v4().simple().to_string();
@@ -36,11 +36,11 @@ impl Core {
     }
 
     /// Begins the restore of a verified backup.
-    pub(in crate::core) async fn restore(&mut self, manifest: Manifest) -> Result<(), Refusal> {
+    pub(in crate::core) async fn restore(&mut self, manifest: Manifest) -> Result<(), Rejection> {
         self.check_may_begin(OperationKind::Restore)?;
         let engine = self.config.datastore.engine;
         if manifest.engine != engine {
-            return Err(Refusal::OtherEngine {
+            return Err(Rejection::OtherEngine {
                 backup: manifest.engine.as_str(),
                 datastore: engine.as_str(),
             });
@@ -72,36 +72,36 @@ impl Core {
         self.begin(operation).await
     }
 
-    fn check_may_begin(&self, kind: OperationKind) -> Result<(), Refusal> {
+    fn check_may_begin(&self, kind: OperationKind) -> Result<(), Rejection> {
         if self.config.kinds.datastore.count == 0 {
-            return Err(Refusal::DatastoreOutside);
+            return Err(Rejection::DatastoreOutside);
         }
         if self.backup.directory.is_none() {
-            return Err(Refusal::NoBackupDirectory);
+            return Err(Rejection::NoBackupDirectory);
         }
         match self.backup.operation() {
             // A restore that is stuck can be replaced by another restore.
             Some(operation) if operation.phase == Phase::Held && kind == OperationKind::Restore => Ok(()),
-            Some(operation) => Err(Refusal::OperationUnderWay(operation.describe())),
+            Some(operation) => Err(Rejection::OperationUnderWay(operation.describe())),
             None => Ok(()),
         }
     }
 
-    /// Refuses to change the count of the datastore while a backup is restored into it.
-    pub(in crate::core) fn check_may_scale(&self, kind: Kind) -> Result<(), Refusal> {
+    /// Rejects a change of the datastore's count while a backup is restored into it.
+    pub(in crate::core) fn check_may_scale(&self, kind: Kind) -> Result<(), Rejection> {
         let restore = self
             .backup
             .operation()
             .filter(|it| it.kind == OperationKind::Restore);
         match restore {
             Some(operation) if kind == Kind::Datastore => {
-                Err(Refusal::OperationUnderWay(operation.describe()))
+                Err(Rejection::OperationUnderWay(operation.describe()))
             }
             _ => Ok(()),
         }
     }
 
-    async fn begin(&mut self, operation: Operation) -> Result<(), Refusal> {
+    async fn begin(&mut self, operation: Operation) -> Result<(), Rejection> {
         tracing::info!(
             framework = self.config.name,
             kind = operation.kind.as_str(),
@@ -125,7 +125,7 @@ impl Core {
 
     /// Ends a restore that is stuck, so that servers start with the data as it is. Returns whether a
     /// restore was stuck.
-    pub(in crate::core) async fn release(&mut self) -> Result<bool, Refusal> {
+    pub(in crate::core) async fn release(&mut self) -> Result<bool, Rejection> {
         let held_operation = self
             .backup
             .operation()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use transom_testkit::{HeldStore, wait_for};
 
-use super::super::command::{Command, Refusal};
+use super::super::command::{Command, Rejection};
 use super::site::Site;
 use crate::config::{AutoscaleConfig, Config};
 use crate::kind::Kind;
@@ -126,13 +126,13 @@ async fn the_count_stays_within_its_limits() {
     site.wait_until("the reason", |view| note(view, "the count is `max`, 4"))
         .await;
     for count in [0, 5] {
-        let refused = site.scale(Kind::Agent, count).await;
-        let expected = Refusal::OutsideAutoscale {
+        let rejected = site.scale(Kind::Agent, count).await;
+        let expected = Rejection::OutsideAutoscale {
             count,
             min: 1,
             max: 4,
         };
-        assert_eq!(format!("{:?}", refused.unwrap_err()), format!("{expected:?}"));
+        assert_eq!(format!("{:?}", rejected.unwrap_err()), format!("{expected:?}"));
     }
     // The cluster can be stopped although 0 is below `min`.
     site.ask(|reply| Command::Stop { reply }).await.unwrap();

@@ -10,7 +10,7 @@ use transom_cluster::v1::{TaskInfo, TaskState};
 use transom_scheduler::{SchedulerApi, TaskRequest};
 use transom_testkit::{HeldStore, eventually, wait_for};
 
-use super::super::command::{Command, Refusal};
+use super::super::command::{Command, Rejection};
 use super::site::Site;
 use crate::backup::directory::Directory;
 use crate::backup::{Manifest, Phase};
@@ -134,7 +134,10 @@ async fn backup_is_read_from_the_sandbox_of_its_task() {
     let name = site.ask(|reply| Command::BackUp { reply }).await.unwrap();
     let request = requested(&site, "m3s:backup").await;
     let second = site.ask(|reply| Command::BackUp { reply }).await;
-    assert!(matches!(second, Err(Refusal::OperationUnderWay(_))), "{second:?}");
+    assert!(
+        matches!(second, Err(Rejection::OperationUnderWay(_))),
+        "{second:?}"
+    );
     assert_eq!(running_one_off(&site).await, request.id.as_str());
     let view = site.views.get();
     assert!(view.ready, "a backup stops nothing");
@@ -280,10 +283,10 @@ async fn sql_restore_stops_servers_and_keeps_agents_and_datastore_running() {
     wait_for_phase(&site, Some(Phase::Load)).await;
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     assert!(!site.views.get().ready);
-    let refused = site.scale(Kind::Datastore, 0).await;
+    let rejected = site.scale(Kind::Datastore, 0).await;
     assert!(
-        matches!(refused, Err(Refusal::OperationUnderWay(_))),
-        "{refused:?}"
+        matches!(rejected, Err(Rejection::OperationUnderWay(_))),
+        "{rejected:?}"
     );
     finish(&site, "done").await;
     wait_for_phase(&site, None).await;
@@ -313,10 +316,10 @@ async fn failed_sql_restore_starts_servers_only_with_complete_data() {
     restore(&site, folder.path(), &name).await;
     finish(&site, "broken mysql: refused").await;
     wait_for_phase(&site, Some(Phase::Held)).await;
-    let refused = site.ask(|reply| Command::BackUp { reply }).await;
+    let rejected = site.ask(|reply| Command::BackUp { reply }).await;
     assert!(
-        matches!(refused, Err(Refusal::OperationUnderWay(_))),
-        "{refused:?}"
+        matches!(rejected, Err(Rejection::OperationUnderWay(_))),
+        "{rejected:?}"
     );
     // The servers stay stopped under a new leader.
     let site = site.restarted(|_| {}).await;
@@ -472,8 +475,11 @@ async fn operations_continue_under_a_new_leader_in_each_phase() {
 async fn operations_that_are_not_possible_are_rejected() {
     let site = Site::start(|_| {}).await;
     site.wait_until_settled().await;
-    let refused = site.ask(|reply| Command::BackUp { reply }).await;
-    assert!(matches!(refused, Err(Refusal::NoBackupDirectory)), "{refused:?}");
+    let rejected = site.ask(|reply| Command::BackUp { reply }).await;
+    assert!(
+        matches!(rejected, Err(Rejection::NoBackupDirectory)),
+        "{rejected:?}"
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let site = start(folder.path(), Engine::Sql, |_| {}).await;
@@ -481,8 +487,8 @@ async fn operations_that_are_not_possible_are_rejected() {
     let datastore = site.tasks(Kind::Datastore).remove(0);
     site.scheduler.report_health(&datastore, false);
     wait_for("a backup to be rejected as unhealthy", async || {
-        let refused = site.ask(|reply| Command::BackUp { reply }).await;
-        if matches!(refused, Err(Refusal::DatastoreNotHealthy)) {
+        let rejected = site.ask(|reply| Command::BackUp { reply }).await;
+        if matches!(rejected, Err(Rejection::DatastoreNotHealthy)) {
             return true;
         }
         // The backup began before the failed health check was processed.
@@ -498,18 +504,21 @@ async fn operations_that_are_not_possible_are_rejected() {
     let site = site
         .restarted(|config| config.datastore.engine = Engine::Kvstore)
         .await;
-    let refused = site.ask(|reply| Command::Restore { manifest, reply }).await;
+    let rejected = site.ask(|reply| Command::Restore { manifest, reply }).await;
     assert!(
         matches!(
-            refused,
-            Err(Refusal::OtherEngine {
+            rejected,
+            Err(Rejection::OtherEngine {
                 backup: "sql",
                 datastore: "kvstore"
             })
         ),
-        "{refused:?}"
+        "{rejected:?}"
     );
     let site = site.restarted(|config| config.kinds.datastore.count = 0).await;
-    let refused = site.ask(|reply| Command::BackUp { reply }).await;
-    assert!(matches!(refused, Err(Refusal::DatastoreOutside)), "{refused:?}");
+    let rejected = site.ask(|reply| Command::BackUp { reply }).await;
+    assert!(
+        matches!(rejected, Err(Rejection::DatastoreOutside)),
+        "{rejected:?}"
+    );
 }

@@ -143,8 +143,8 @@ impl World {
     }
 }
 
-fn refused(status: u16, message: &str) -> KvstoreError {
-    KvstoreError::Refused {
+fn rejected(status: u16, message: &str) -> KvstoreError {
+    KvstoreError::Rejected {
         url: "http://etcd".to_owned(),
         status,
         message: message.to_owned(),
@@ -157,7 +157,7 @@ impl Kvstore for FakeDependencies {
         let (member, has_leader) = self
             .0
             .etcd_status(address)
-            .ok_or_else(|| refused(503, "silent"))?;
+            .ok_or_else(|| rejected(503, "silent"))?;
         Ok(MemberStatus {
             id: member.id,
             has_leader,
@@ -168,9 +168,9 @@ impl Kvstore for FakeDependencies {
         let (member, _) = self
             .0
             .etcd_status(address)
-            .ok_or_else(|| refused(503, "silent"))?;
+            .ok_or_else(|| rejected(503, "silent"))?;
         if member.learner {
-            return Err(refused(503, "rpc not supported for learner"));
+            return Err(rejected(503, "rpc not supported for learner"));
         }
         let etcd = self.0.etcd.lock().unwrap();
         let listed = etcd.members.iter().map(|member| EtcdMember {
@@ -185,10 +185,10 @@ impl Kvstore for FakeDependencies {
         let (asked, has_leader) = self
             .0
             .etcd_status(address)
-            .ok_or_else(|| refused(503, "silent"))?;
+            .ok_or_else(|| rejected(503, "silent"))?;
         assert_ne!(asked.id, id, "a member must not be called to remove itself");
         if !has_leader {
-            return Err(refused(503, "no leader"));
+            return Err(rejected(503, "no leader"));
         }
         let mut etcd = self.0.etcd.lock().unwrap();
         let name = etcd

@@ -8,7 +8,7 @@ use super::Site;
 use crate::kind::Kind;
 
 /// Asserts that the explanation of a member is rejected with this status and this part of the message.
-async fn is_refused(site: &Site, id: &str, status: StatusCode, part: &str) {
+async fn is_rejected(site: &Site, id: &str, status: StatusCode, part: &str) {
     let error = site.explainer.explain(id).await.expect_err(id);
     assert_eq!(error.status(), status, "{id}: {}", error.message());
     assert!(error.message().contains(part), "{id}: {}", error.message());
@@ -37,7 +37,7 @@ async fn pending_member_is_explained_with_the_run_spec_of_its_request() {
         ("pod/0", StatusCode::BAD_REQUEST, "for example server/0"),
         ("agent/x", StatusCode::BAD_REQUEST, "for example server/0"),
     ] {
-        is_refused(&site, id, status, part).await;
+        is_rejected(&site, id, status, part).await;
     }
 }
 
@@ -54,7 +54,7 @@ async fn member_that_is_not_requested_is_rejected_with_the_reason() {
             .any(|waiting| waiting.reason.contains("no such script"))
     })
     .await;
-    is_refused(&site, "agent/0", StatusCode::CONFLICT, "no such script").await;
+    is_rejected(&site, "agent/0", StatusCode::CONFLICT, "no such script").await;
 }
 
 #[tokio::test]
@@ -62,10 +62,14 @@ async fn checks_of_members_cannot_be_executed_for_operators() {
     let site = Site::start(|_| {}).await;
     site.wait_until_settled().await;
     let view = site.views.get();
-    let reason = |kind: Kind| site.explainer.probe_refusal(&view.tasks.of(kind)[0].id).unwrap();
+    let reason = |kind: Kind| {
+        site.explainer
+            .probe_rejection(&view.tasks.of(kind)[0].id)
+            .unwrap()
+    };
     assert!(reason(Kind::Datastore).contains("health check the cluster's agent makes"));
     assert!(reason(Kind::Server).contains("has no check"));
-    assert_eq!(site.explainer.probe_refusal("absent"), None);
+    assert_eq!(site.explainer.probe_rejection("absent"), None);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use transom_cluster::v1::TaskState;
 use transom_store::typed::TypedStore;
 use transom_testkit::wait_for;
 
-use super::super::command::{Command, Refusal, Scope};
+use super::super::command::{Command, Rejection, Scope};
 use super::super::persist::KVSTORE;
 use super::site::Site;
 use crate::config::{Config, Engine};
@@ -388,7 +388,7 @@ async fn a_datastore_with_a_configured_command_cannot_have_several_members() {
     site.wait_until_settled().await;
     let rejected = site.scale(Kind::Datastore, 3).await;
     assert!(
-        matches!(rejected, Err(Refusal::SeveralCommands(3))),
+        matches!(rejected, Err(Rejection::SeveralCommands(3))),
         "{rejected:?}"
     );
 }

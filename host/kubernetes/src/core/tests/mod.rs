@@ -20,7 +20,7 @@ use std::time::Duration;
 use transom_cluster::v1::TaskState;
 use transom_testkit::wait_for;
 
-use super::command::{Command, Refusal, Resource, Scope};
+use super::command::{Command, Rejection, Resource, Scope};
 use crate::kind::{Kind, PerKind};
 use crate::orchestrator::LOOK_UPS;
 use site::{Away, CLIENT_CONFIG, Site};
@@ -97,7 +97,7 @@ async fn impossible_counts_are_rejected() {
     assert!(
         matches!(
             rejected,
-            Err(Refusal::AboveMaximum {
+            Err(Rejection::AboveMaximum {
                 count: 101,
                 maximum: 100
             })
@@ -106,12 +106,12 @@ async fn impossible_counts_are_rejected() {
     );
     let rejected = site.scale(Kind::Datastore, 2).await;
     assert!(
-        matches!(rejected, Err(Refusal::SeveralSqlDatastores(2))),
+        matches!(rejected, Err(Rejection::SeveralSqlDatastores(2))),
         "{rejected:?}"
     );
     let site = Site::start(|config| config.datastore.engine = crate::config::Engine::Kvstore).await;
     let rejected = site.scale(Kind::Datastore, 2).await;
-    assert!(matches!(rejected, Err(Refusal::EvenKvstore(2))), "{rejected:?}");
+    assert!(matches!(rejected, Err(Rejection::EvenKvstore(2))), "{rejected:?}");
     assert_eq!(site.scale(Kind::Datastore, 3).await.unwrap(), 2);
 }
 
@@ -256,8 +256,8 @@ async fn a_drain_that_keeps_failing_ends_with_its_timeout() {
 async fn a_stopped_cluster_starts_again_with_its_counts() {
     let site = Site::start(|config| config.kinds.agent.count = 2).await;
     site.wait_until_settled().await;
-    let refused = site.ask(|reply| Command::Start { reply }).await;
-    assert!(matches!(refused, Err(Refusal::AlreadyStarted)), "{refused:?}");
+    let rejected = site.ask(|reply| Command::Start { reply }).await;
+    assert!(matches!(rejected, Err(Rejection::AlreadyStarted)), "{rejected:?}");
     site.ask(|reply| Command::Stop { reply }).await.unwrap();
     assert_eq!(site.views.get().wanted, counts(0, 0, 0));
     wait_for("all tasks to end", async || {
@@ -265,13 +265,16 @@ async fn a_stopped_cluster_starts_again_with_its_counts() {
     })
     .await;
     assert_eq!(site.world.drains(), [""; 0]);
-    let refused = site
+    let rejected = site
         .ask(|reply| Command::Restart {
             scope: Scope::All,
             reply,
         })
         .await;
-    assert!(matches!(refused, Err(Refusal::NothingToRestart)), "{refused:?}");
+    assert!(
+        matches!(rejected, Err(Rejection::NothingToRestart)),
+        "{rejected:?}"
+    );
     let site = site.restarted(|_| {}).await;
     site.ask(|reply| Command::Start { reply }).await.unwrap();
     assert_eq!(site.views.get().wanted, counts(1, 1, 2));
@@ -457,15 +460,15 @@ async fn the_framework_id_is_kept_while_no_master_answers() {
     let site = Site::start(|_| {}).await;
     site.wait_until_settled().await;
     for (registered, away) in [
-        (true, Away::Refuses),
+        (true, Away::Rejects),
         (true, Away::Silent),
-        (false, Away::Refuses),
+        (false, Away::Rejects),
     ] {
         site.scheduler.set_unregistered(!registered);
         *site.world.master_away.lock().unwrap() = Some(away);
         let kept = site.ask(|reply| Command::ForgetFramework { reply }).await;
         assert!(
-            matches!(kept, Err(Refusal::MasterUnavailable)),
+            matches!(kept, Err(Rejection::MasterUnavailable)),
             "{away:?}: {kept:?}"
         );
     }
@@ -532,6 +535,6 @@ async fn impossible_resources_are_rejected() {
                 reply,
             })
             .await;
-        assert!(matches!(rejected, Err(Refusal::BadResource(_))), "{rejected:?}");
+        assert!(matches!(rejected, Err(Rejection::BadResource(_))), "{rejected:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use transom_testkit::wait_for;
 
-use super::super::command::{Command, Refusal, Scope};
+use super::super::command::{Command, Rejection, Scope};
 use super::site::Site;
 use crate::config::Config;
 use crate::kind::Kind;
@@ -234,5 +234,5 @@ async fn a_restart_says_for_which_node_it_waits() {
     site.wait_until_settled().await;
     site.scale(Kind::Agent, 0).await.unwrap();
     let nothing = restart(Scope::Agents).await;
-    assert!(matches!(nothing, Err(Refusal::NothingToRestart)), "{nothing:?}");
+    assert!(matches!(nothing, Err(Rejection::NothingToRestart)), "{nothing:?}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use transom_store::Expect;
 use transom_store::typed::{Changes, TypedStore};
 
-use super::super::command::{Command, Refusal};
+use super::super::command::{Command, Rejection};
 use super::super::persist::DATASTORE;
 use super::site::Site;
 use crate::config::{Config, Engine};
@@ -77,7 +77,7 @@ async fn another_password_is_ignored_until_it_is_adopted() {
     site.wait_until_settled().await;
     let adopt = async |site: &Site| site.ask(|reply| Command::AdoptPassword { reply }).await;
     let nothing = adopt(&site).await;
-    assert!(matches!(nothing, Err(Refusal::NoOtherPassword)), "{nothing:?}");
+    assert!(matches!(nothing, Err(Rejection::NoOtherPassword)), "{nothing:?}");
     let tasks = site.tasks(Kind::Datastore);
 
     let site = site.restarted(configure(Some("second"))).await;

@@ -21,7 +21,7 @@ use transom_scheduler::SchedulerApi;
 use transom_store::Store;
 use transom_testkit::{ScriptedScheduler, wait_for};
 
-use super::super::command::{Command, Refusal, Reply};
+use super::super::command::{Command, Rejection, Reply};
 use super::super::term::{Handles, TermDependencies};
 use super::etcd::Etcd;
 use crate::backup::delivery::Delivery;
@@ -53,7 +53,7 @@ const ALLOCATABLE: Resources = Resources {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Away {
     /// It accepts no connection.
-    Refuses,
+    Rejects,
     /// It does not answer.
     Silent,
 }
@@ -337,7 +337,7 @@ impl Cluster for FakeDependencies {
         match away {
             None => Ok(*self.0.listed.lock().unwrap()),
             Some(Away::Silent) => std::future::pending().await,
-            Some(Away::Refuses) => Err(transom_cluster::Error::Config {
+            Some(Away::Rejects) => Err(transom_cluster::Error::Config {
                 what: "refused".to_owned(),
             }),
         }
@@ -470,11 +470,11 @@ impl Site {
         Self::run(config, self.scheduler, self.world, self.store, self.folder).await
     }
 
-    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Rejection> {
         ask(&self.handles.core, Duration::from_secs(20), command).await
     }
 
-    pub(super) async fn scale(&self, kind: Kind, count: u32) -> Result<i64, Refusal> {
+    pub(super) async fn scale(&self, kind: Kind, count: u32) -> Result<i64, Rejection> {
         self.ask(|reply| Command::Scale { kind, count, reply }).await
     }
 

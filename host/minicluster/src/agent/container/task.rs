@@ -33,7 +33,7 @@ pub(crate) enum Plan {
     /// In a container.
     Container,
     /// It cannot run; the text is the reason.
-    Refused(String),
+    Rejected(String),
 }
 
 /// Decides how a task runs.
@@ -43,12 +43,12 @@ pub(crate) fn plan(images: Images, info: &Value) -> Plan {
     };
     match images {
         Images::Auto | Images::Podman | Images::Docker => Plan::Container,
-        Images::None => Plan::Refused(
+        Images::None => Plan::Rejected(
             "container images are disabled in this cluster, which runs local processes only".to_owned(),
         ),
         Images::Process => command::without_image(info, containerizer).map_or_else(
             || {
-                Plan::Refused(
+                Plan::Rejected(
                     "this cluster runs commands as processes without images, and the task has no command of its own"
                         .to_owned(),
                 )

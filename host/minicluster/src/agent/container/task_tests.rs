@@ -74,9 +74,9 @@ fn tasks_with_an_image_run_as_configured() {
         assert!(matches!(plan(images, &with), Plan::Container));
         assert!(matches!(plan(images, &mesos(json!({}))), Plan::Container));
     }
-    assert!(matches!(plan(Images::None, &with), Plan::Refused(why) if why.contains("disabled")));
+    assert!(matches!(plan(Images::None, &with), Plan::Rejected(why) if why.contains("disabled")));
     assert!(
-        matches!(plan(Images::Process, &own), Plan::Refused(why) if why.contains("no command of its own"))
+        matches!(plan(Images::Process, &own), Plan::Rejected(why) if why.contains("no command of its own"))
     );
     let Plan::ProcessInstead { info, notice } = plan(Images::Process, &with) else {
         panic!("a process");
@@ -240,7 +240,7 @@ fn networks_of_docker_have_their_ports_at_the_agents_address() {
 }
 
 #[test]
-fn invalid_options_are_refused_as_by_an_agent() {
+fn invalid_options_are_rejected_as_by_an_agent() {
     let port = json!({"port_mappings": [{"host_port": 31000, "container_port": 80}]});
     let other = json!({"network": "BRIDGE", "port_mappings": [{"host_port": 32000, "container_port": 80}]});
     let bridge = json!({"network": "BRIDGE", "port_mappings": [{"host_port": 31000, "container_port": 80}]});
@@ -374,8 +374,8 @@ fn only_docker_accepts_a_path_as_the_name_of_a_volume() {
         (spec.directories, spec.volume_driver),
         (vec![PathBuf::from("/data/server")], None)
     );
-    let refused = read(mesos(json!({ "container": volumes }))).unwrap_err();
-    assert_eq!(refused, "A Docker volume has no name, or an invalid one");
+    let rejected = read(mesos(json!({ "container": volumes }))).unwrap_err();
+    assert_eq!(rejected, "A Docker volume has no name, or an invalid one");
 }
 
 #[test]

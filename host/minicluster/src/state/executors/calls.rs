@@ -24,42 +24,42 @@ pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_mins(30);
 
 /// Checks the rules that the message tables cannot express.
 pub(crate) fn validate(call: &Value) -> Result<(), String> {
-    let refuse = |what: &str| Err(format!("Failed to validate Executor::Call: {what}"));
+    let reject = |what: &str| Err(format!("Failed to validate Executor::Call: {what}"));
     let Some(kind) = doc::text(call, &["type"]) else {
-        return refuse("Expecting 'type' to be present");
+        return reject("Expecting 'type' to be present");
     };
     let part = kind.to_ascii_lowercase();
     if kind != "HEARTBEAT" && call.get(&part).is_none() {
-        return refuse(&format!("Expecting '{part}' to be present"));
+        return reject(&format!("Expecting '{part}' to be present"));
     }
     if kind != "UPDATE" {
         return Ok(());
     }
     let status = &call["update"]["status"];
     let Some(uuid) = doc::text(status, &["uuid"]) else {
-        return refuse("Expecting 'uuid' to be present");
+        return reject("Expecting 'uuid' to be present");
     };
     let bytes = base64::engine::general_purpose::STANDARD
         .decode(uuid)
         .unwrap_or_default();
     if bytes.len() != 16 {
-        return refuse("Not a valid UUID");
+        return reject("Not a valid UUID");
     }
     let executor = doc::text(call, &["executor_id", "value"]).unwrap_or_default();
     let framework = doc::text(call, &["framework_id", "value"]).unwrap_or_default();
     if let Some(named) = doc::text(status, &["executor_id", "value"]).filter(|named| *named != executor) {
-        return refuse(&format!(
+        return reject(&format!(
             "ExecutorID in Call: {executor} does not match ExecutorID in TaskStatus: {named}"
         ));
     }
     if doc::text(status, &["source"]) != Some("SOURCE_EXECUTOR") {
-        return refuse(&format!(
+        return reject(&format!(
             "Received Call from executor {executor} of framework {framework} with invalid source, \
              expecting 'SOURCE_EXECUTOR'"
         ));
     }
     if doc::text(status, &["state"]) == Some("TASK_STAGING") {
-        return refuse(&format!(
+        return reject(&format!(
             "Received TASK_STAGING from executor {executor} of framework {framework} which is not allowed"
         ));
     }
@@ -256,7 +256,7 @@ impl State {
     /// Every valid call except SUBSCRIBE and HEARTBEAT.
     pub(crate) fn executor_call(&mut self, agent: &AgentId, call: &Value, now: Instant) -> Reply {
         let (id, key) = match self.caller(agent, call) {
-            Err(refusal) => return refusal,
+            Err(rejection) => return rejection,
             Ok(Caller::Executor(id, key, _)) => (id, key),
             // A real agent does the same while the framework terminates.
             Ok(Caller::Ending(_)) => return Reply::accepted(),
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_calls_are_refused_with_the_agents_messages() {
+    fn invalid_calls_are_rejected_with_the_agents_messages() {
         let update = |status: Value| {
             json!({"type": "UPDATE", "executor_id": {"value": "e"}, "framework_id": {"value": "f"},
                    "update": {"status": status}})

@@ -82,9 +82,9 @@ async fn inverse_offers(framework: &mut Framework) -> Vec<Value> {
         .clone()
 }
 
-async fn answer_inverse_offer(framework: &Framework, kind: &str, offer: &Value, refuse: Option<f64>) {
+async fn answer_inverse_offer(framework: &Framework, kind: &str, offer: &Value, reject: Option<f64>) {
     let mut part = json!({"inverse_offer_ids": [offer["id"]]});
-    if let Some(seconds) = refuse {
+    if let Some(seconds) = reject {
         part["filters"] = json!({"refuse_seconds": seconds});
     }
     let mut call = json!({ "type": kind });

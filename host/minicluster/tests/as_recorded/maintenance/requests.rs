@@ -49,7 +49,7 @@ async fn schedules_are_shown_by_both_apis() {
 }
 
 #[tokio::test]
-async fn invalid_requests_are_refused_and_change_nothing() {
+async fn invalid_requests_are_rejected_and_change_nothing() {
     let cluster = Cluster::start(2, |_| ()).await;
     set_schedule(&cluster, &[machine("a0"), machine("down")], 1).await;
     start_maintenance(&cluster, &[machine("down")]).await;
@@ -144,7 +144,7 @@ async fn invalid_requests_are_refused_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn malformed_requests_for_maintenance_are_refused() {
+async fn malformed_requests_for_maintenance_are_rejected() {
     let cluster = Cluster::start(0, |_| ()).await;
     let request = |method: &str, path: &str, body: &str| {
         let mut request = Request::post(path, &json!({}));

@@ -158,7 +158,7 @@ async fn subscribe_backs_off_when_credentials_are_rejected() {
     .await;
     assert_eq!(rig.event_text().await, "registered F-1");
     rig.master.configure(|rules| {
-        rules.refused_calls.insert("SUBSCRIBE");
+        rules.rejected_calls.insert("SUBSCRIBE");
     });
     rig.master.hang_up();
     assert_eq!(rig.event_text().await, "disconnected");
@@ -170,7 +170,7 @@ async fn subscribe_backs_off_when_credentials_are_rejected() {
         "{:?}",
         started_at.elapsed()
     );
-    rig.master.configure(|rules| rules.refused_calls.clear());
+    rig.master.configure(|rules| rules.rejected_calls.clear());
     assert_eq!(rig.event_text().await, "reregistered");
 }
 
@@ -217,7 +217,7 @@ async fn new_framework_id_is_stored_with_retries() {
     rig.master.hang_up();
     assert_eq!(rig.event_text().await, "disconnected");
     for _ in 0..3 {
-        rig.store.refused.notified().await;
+        rig.store.rejected.notified().await;
     }
     rig.store.down.store(false, Ordering::SeqCst);
     assert_eq!(rig.event_text().await, "registered F-2");
@@ -255,7 +255,7 @@ async fn pending_tasks_report_disconnected_without_a_subscription() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.event_text().await, "registered F-1");
     rig.master.configure(|rules| {
-        rules.refused_calls.insert("SUBSCRIBE");
+        rules.rejected_calls.insert("SUBSCRIBE");
     });
     rig.master.hang_up();
     assert_eq!(rig.event_text().await, "disconnected");

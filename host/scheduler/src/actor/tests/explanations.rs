@@ -74,7 +74,7 @@ async fn placements_are_explained_without_a_subscription() {
 }
 
 #[test]
-fn questions_over_the_limit_are_refused() {
+fn questions_over_the_limit_are_rejected() {
     let mut requests = Requests::default();
     let mut answers: Vec<_> = (0..MAX_WAITING + 2)
         .map(|_| {
@@ -84,10 +84,10 @@ fn questions_over_the_limit_are_refused() {
             explanation
         })
         .collect();
-    let refused = answers
+    let rejected = answers
         .iter_mut()
         .filter_map(|answer| answer.try_recv().err())
         .filter(|error| *error == oneshot::error::TryRecvError::Closed);
-    assert_eq!(refused.count(), 2);
+    assert_eq!(rejected.count(), 2);
     assert!(!requests.is_empty());
 }

@@ -282,7 +282,7 @@ async fn intent_is_reconciled_until_answered_and_accepted_once() {
 async fn rejected_accept_is_reconciled() {
     let mut rig = Rig::new().await;
     rig.master.configure(|rules| {
-        rules.refused_calls.insert("ACCEPT");
+        rules.rejected_calls.insert("ACCEPT");
     });
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     assert_eq!(rig.event_text().await, "registered F-1");
@@ -503,7 +503,7 @@ async fn launches_and_acknowledgements_pause_without_the_store() {
     rig.store.down.store(true, Ordering::SeqCst);
     rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.offer(&[offer("o2", "a1", 4.0, &[])]);
-    rig.store.refused.notified().await;
+    rig.store.rejected.notified().await;
     rig.master.call("DECLINE", 1).await;
     let waiting = rig.scheduler.pending();
     assert!(
@@ -515,7 +515,7 @@ async fn launches_and_acknowledgements_pause_without_the_store() {
     );
     rig.master.update("t1", "TASK_FINISHED", "end");
     for _ in 0..3 {
-        rig.store.refused.notified().await;
+        rig.store.rejected.notified().await;
     }
     assert_eq!(
         (

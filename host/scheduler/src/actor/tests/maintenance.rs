@@ -71,7 +71,7 @@ async fn inverse_offer_is_answered_again_after_a_backoff_when_the_master_rejecte
     let mut rig = Rig::new().await;
     rig.start_task("t1").await;
     rig.master.configure(|rules| {
-        rules.refused_calls.insert("ACCEPT_INVERSE_OFFERS");
+        rules.rejected_calls.insert("ACCEPT_INVERSE_OFFERS");
     });
     rig.inverse_offer("i1", "a1", 3600);
     let started_at = Instant::now();

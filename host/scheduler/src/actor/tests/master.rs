@@ -46,7 +46,7 @@ struct Shared {
 #[derive(Default)]
 pub(super) struct MasterBehavior {
     /// Types of calls that are answered with 400.
-    pub(super) refused_calls: BTreeSet<&'static str>,
+    pub(super) rejected_calls: BTreeSet<&'static str>,
     /// Framework ids that have been removed.
     pub(super) removed: BTreeSet<String>,
     pub(super) heartbeat: Option<f64>,
@@ -195,7 +195,7 @@ async fn scheduler(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 }
 
 fn respond(shared: &Shared, kind: &str) -> Response {
-    if shared.behavior.lock().unwrap().refused_calls.contains(kind) {
+    if shared.behavior.lock().unwrap().rejected_calls.contains(kind) {
         return (StatusCode::BAD_REQUEST, "no").into_response();
     }
     StatusCode::ACCEPTED.into_response()
@@ -204,7 +204,7 @@ fn respond(shared: &Shared, kind: &str) -> Response {
 fn subscribe(shared: &Shared, body: &Value) -> Response {
     let (events, mut stream) = mpsc::unbounded_channel();
     let mut behavior = shared.behavior.lock().unwrap();
-    if behavior.refused_calls.contains("SUBSCRIBE") {
+    if behavior.rejected_calls.contains("SUBSCRIBE") {
         return (StatusCode::BAD_REQUEST, "no").into_response();
     }
     let requested_id = body["subscribe"]["framework_info"]["id"]["value"]

@@ -22,7 +22,7 @@ async fn purge_is_repeated_and_precedes_a_later_submission_while_the_store_fails
     rig.scheduler
         .submit(vec![task_request("t1", &Arc::new(spec("/app")))]);
     for _ in 0..2 {
-        rig.store.refused.notified().await;
+        rig.store.rejected.notified().await;
     }
     assert!(rig.record("t1").is_some());
     assert!(rig.scheduler.pending().is_empty());
@@ -44,7 +44,7 @@ async fn failing_purge_does_not_delay_a_kill_while_the_store_fails() {
     assert_eq!(rig.event_text().await, "updated t1 TASK_FINISHED");
     rig.store.down.store(true, Ordering::SeqCst);
     rig.scheduler.purge(vec!["t1".into()]);
-    rig.store.refused.notified().await;
+    rig.store.rejected.notified().await;
     rig.scheduler.kill(vec!["t2".into()], None);
     let kill = rig.master.call("KILL", 1).await;
     assert_eq!(kill.body["kill"]["task_id"]["value"], "t2");

@@ -227,7 +227,7 @@ impl Matcher for ScriptedMatcher {
 pub(super) struct FlakyStore {
     inner: Arc<dyn Store>,
     pub(super) down: AtomicBool,
-    pub(super) refused: Notify,
+    pub(super) rejected: Notify,
 }
 
 #[async_trait]
@@ -242,7 +242,7 @@ impl Store for FlakyStore {
 
     async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
         if self.down.load(Ordering::SeqCst) {
-            self.refused.notify_one();
+            self.rejected.notify_one();
             return Err(transom_store::Error::Unavailable {
                 what: "write",
                 source: "unplugged".into(),
@@ -259,7 +259,7 @@ fn timeouts() -> Timeouts {
     };
     Timeouts {
         decline: Duration::from_mins(2),
-        refuse_rest: Duration::from_mins(1),
+        reject_rest: Duration::from_mins(1),
         launch: Duration::from_millis(300),
         reconcile: Duration::from_mins(10),
         revive: Duration::from_millis(30),
@@ -347,7 +347,7 @@ impl Rig {
         let store = Arc::new(FlakyStore {
             inner,
             down: AtomicBool::new(false),
-            refused: Notify::new(),
+            rejected: Notify::new(),
         });
         let master = Master::start(store.clone()).await;
         Self::with_store(master, store, dir, None).await
@@ -385,7 +385,7 @@ impl Rig {
         let store = Arc::new(FlakyStore {
             inner,
             down: AtomicBool::new(false),
-            refused: Notify::new(),
+            rejected: Notify::new(),
         });
         (Master::start(store.clone()).await, store, dir)
     }

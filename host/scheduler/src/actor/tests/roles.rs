@@ -79,7 +79,7 @@ async fn tasks_stay_pending_while_the_master_rejects_their_role() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.event_text().await, "registered F-1");
     rig.master.configure(|rules| {
-        rules.refused_calls.insert("UPDATE_FRAMEWORK");
+        rules.rejected_calls.insert("UPDATE_FRAMEWORK");
     });
     rig.submit(&of_role("/app", "prod"), &["t1"]).await;
     rig.submit(&Arc::new(spec("/job")), &["t2"]).await;
@@ -105,7 +105,7 @@ async fn tasks_stay_pending_while_the_master_rejects_their_role() {
     assert_eq!(roles(&resubscribe.body["subscribe"]["framework_info"]), ["*"]);
     assert_eq!(rig.event_text().await, "reregistered");
     let before = rig.master.calls("UPDATE_FRAMEWORK").len();
-    rig.master.configure(|rules| rules.refused_calls.clear());
+    rig.master.configure(|rules| rules.rejected_calls.clear());
     rig.master.call("UPDATE_FRAMEWORK", before + 1).await;
     rig.master.offer(&[allocated("o3", "a1", "prod")]);
     assert_eq!(rig.event_text().await, "launched t1 TASK_STAGING");

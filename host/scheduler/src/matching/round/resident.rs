@@ -49,10 +49,10 @@ impl Round {
                     self.launch_reserved(&batch.spec, task, reservation, framework, matcher, rng)
                         .await
                 }
-                None => Err(LaunchRefusal::from(Reason::NoCorrespondingReservationFound)),
+                None => Err(LaunchRejection::from(Reason::NoCorrespondingReservationFound)),
             };
-            if let Err(refusal) = outcome {
-                self.add_refusal(refusal, &mut unplaced);
+            if let Err(rejection) = outcome {
+                self.add_rejection(rejection, &mut unplaced);
             }
         }
         if !unplaced.reasons.is_empty() {
@@ -103,8 +103,8 @@ impl Round {
         framework: &str,
         matcher: &mut MatcherClient,
         rng: &mut StdRng,
-    ) -> Result<(), LaunchRefusal> {
-        let not_found = || LaunchRefusal::from(Reason::NoCorrespondingReservationFound);
+    ) -> Result<(), LaunchRejection> {
+        let not_found = || LaunchRejection::from(Reason::NoCorrespondingReservationFound);
         let offer_index = self
             .offers
             .offer_with_reservation(&reservation.key)
@@ -123,7 +123,7 @@ impl Round {
             reasons.push(Reason::InsufficientDisk);
         }
         if !reasons.is_empty() {
-            return Err(LaunchRefusal {
+            return Err(LaunchRejection {
                 reasons,
                 message: None,
             });
@@ -137,9 +137,9 @@ impl Round {
         let candidate = Candidate { agent, capacity: 1 };
         match matcher.place(&matcher_task, &[candidate], 1).await {
             Err(message) => {
-                return Err(LaunchRefusal {
+                return Err(LaunchRejection {
                     message: Some(message),
-                    ..LaunchRefusal::from(Reason::MatcherUnavailable)
+                    ..LaunchRejection::from(Reason::MatcherUnavailable)
                 });
             }
             Ok(chosen) if chosen.is_empty() => return Err(Reason::UnfulfilledConstraint.into()),
@@ -167,23 +167,23 @@ impl Round {
 
     /// Adds the reasons of an instance with a reservation. They count for all offers, because no
     /// other offer can be used for it.
-    fn add_refusal(&self, refusal: LaunchRefusal, failure: &mut MatchFailure) {
+    fn add_rejection(&self, rejection: LaunchRejection, failure: &mut MatchFailure) {
         let offers = self.offers.len() as u32;
         (failure.offers, failure.refused_offers) = (offers, offers);
-        for reason in refusal.reasons {
+        for reason in rejection.reasons {
             *failure.reasons.entry(reason).or_default() += 1;
         }
-        failure.message = refusal.message.or(failure.message.take());
+        failure.message = rejection.message.or(failure.message.take());
     }
 }
 
 /// The reasons why an instance is not launched on its reservation.
-struct LaunchRefusal {
+struct LaunchRejection {
     reasons: Vec<Reason>,
     message: Option<String>,
 }
 
-impl From<Reason> for LaunchRefusal {
+impl From<Reason> for LaunchRejection {
     fn from(reason: Reason) -> Self {
         Self {
             reasons: vec![reason],

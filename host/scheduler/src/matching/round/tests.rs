@@ -26,7 +26,7 @@ struct ClassMatcher {
     /// Whether it prefers the class with the fewest instances to the first candidate that passes.
     spreads: bool,
     /// The rejections to report, as those of several matchers.
-    refusals: Vec<(String, u32)>,
+    rejections: Vec<(String, u32)>,
     log: Arc<Mutex<Log>>,
 }
 
@@ -60,8 +60,8 @@ fn verdict_of(task: &Task, placed: &[u32], agent: u32) -> Verdict {
         }
         _ => !placed.contains(&agent),
     };
-    let refused = task.constraints.iter().position(|condition| !passes(condition));
-    refused.map_or(Verdict::Fits, |index| Verdict::Refused(index as u32))
+    let rejected = task.constraints.iter().position(|condition| !passes(condition));
+    rejected.map_or(Verdict::Fits, |index| Verdict::Refused(index as u32))
 }
 
 #[async_trait]
@@ -76,8 +76,8 @@ impl Matcher for ClassMatcher {
         Ok(log.verdicts.clone())
     }
 
-    fn refusals(&self) -> &[(String, u32)] {
-        &self.refusals
+    fn rejections(&self) -> &[(String, u32)] {
+        &self.rejections
     }
 
     async fn place(
@@ -304,9 +304,9 @@ async fn round_never_overcommits_or_ignores_a_rejection() {
                 "case {case}: {batch:?}"
             );
             if failure.is_some_and(|failure| failure.reasons.contains_key(&Reason::UnfulfilledConstraint)) {
-                let refused = |verdict: &Verdict| *verdict != Verdict::Fits;
+                let rejected = |verdict: &Verdict| *verdict != Verdict::Fits;
                 assert!(
-                    log.lock().unwrap().verdicts.iter().all(refused),
+                    log.lock().unwrap().verdicts.iter().all(rejected),
                     "case {case}: {batch:?}"
                 );
             }
@@ -413,9 +413,9 @@ async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
 
 #[tokio::test]
 async fn rejections_by_several_matchers_name_them() {
-    let refusals = vec![("attributes".to_owned(), 1), ("ours".to_owned(), 1)];
+    let rejections = vec![("attributes".to_owned(), 1), ("ours".to_owned(), 1)];
     let failure = failure_of(ClassMatcher {
-        refusals,
+        rejections,
         ..ClassMatcher::default()
     })
     .await;

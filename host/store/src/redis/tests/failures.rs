@@ -84,8 +84,8 @@ async fn numbers_are_not_reused_after_the_server_lost_its_data() {
     let next = store.acquire("l", "two", Duration::from_hours(1)).await.unwrap();
     assert!(next.fencing > lease.fencing, "{next:?} after {lease:?}");
     let late = Batch::new().put("a", "2", Expect::Any);
-    let refused = store.commit(late.fenced("l", lease.fencing)).await;
-    assert!(matches!(refused, Err(Error::Fenced { .. })), "{refused:?}");
+    let rejected = store.commit(late.fenced("l", lease.fencing)).await;
+    assert!(matches!(rejected, Err(Error::Fenced { .. })), "{rejected:?}");
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn damage_by_other_clients_is_reported_and_rejects_whole_batches() {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_refuses_whole_batches() {
+async fn a_server_without_memory_rejects_whole_batches() {
     let server = start_redis();
     let store = open(&server).await;
     store.put("a", "1".into(), Expect::Absent).await.unwrap();

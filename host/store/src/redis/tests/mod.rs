@@ -107,13 +107,13 @@ async fn tls_certificate_is_verified_unless_switched_off() {
         with(true, Some(&other_authority)),
         config(&server),
     ] {
-        let refused = config.open().await.unwrap().get("a").await.unwrap_err();
-        assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+        let rejected = config.open().await.unwrap().get("a").await.unwrap_err();
+        assert!(matches!(rejected, Error::Unavailable { .. }), "{rejected:?}");
     }
-    let refused = with(true, Some("no certificate")).open().await.unwrap_err();
+    let rejected = with(true, Some("no certificate")).open().await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Unsupported { reason, .. } if reason.contains("no PEM certificate")),
-        "{refused:?}"
+        matches!(&rejected, Error::Unsupported { reason, .. } if reason.contains("no PEM certificate")),
+        "{rejected:?}"
     );
 }
 
@@ -160,19 +160,19 @@ async fn two_daemons_share_entries_notices_and_leases() {
         version: Some(version),
     };
     while watch.next().await.unwrap() != expected {}
-    let refused = two.put("a", "2".into(), Expect::Absent).await.unwrap_err();
-    assert!(matches!(refused, Error::Conflict { found: Some(found), .. } if found == version));
+    let rejected = two.put("a", "2".into(), Expect::Absent).await.unwrap_err();
+    assert!(matches!(rejected, Error::Conflict { found: Some(found), .. } if found == version));
     let lease = one.acquire("l", "one", Duration::from_hours(1)).await.unwrap();
-    let refused = two
+    let rejected = two
         .acquire("l", "two", Duration::from_hours(1))
         .await
         .unwrap_err();
-    assert!(matches!(refused, Error::Held { holder, .. } if holder == "one"));
+    assert!(matches!(rejected, Error::Held { holder, .. } if holder == "one"));
     one.release(&lease).await.unwrap();
     two.acquire("l", "two", Duration::from_hours(1)).await.unwrap();
     let late = Batch::new().put("a", "3", Expect::Any).fenced("l", lease.fencing);
-    let refused = one.commit(late).await.unwrap_err();
-    assert!(matches!(refused, Error::Fenced { current: Some(now), .. } if now > lease.fencing));
+    let rejected = one.commit(late).await.unwrap_err();
+    assert!(matches!(rejected, Error::Fenced { current: Some(now), .. } if now > lease.fencing));
     assert_eq!(two.get("a").await.unwrap().unwrap().version, version);
 }
 

@@ -197,7 +197,7 @@ fn store_must_answer_and_keep_what_it_confirms() {
 }
 
 #[test]
-fn plugins_that_are_missing_refused_or_held_are_named() {
+fn plugins_that_are_missing_rejected_or_held_are_named() {
     let point = |missing: Value, used_by: Value| json!({"plugins": {"points": [{"point": "matcher", "plugins": ["attributes"], "missing": missing, "used_by": used_by}]}});
     let attention = |state: &str, serving: bool| json!({"plugins": {"attention": [{"name": "p", "state": state, "serving": serving, "reason": "r"}]}});
     check(&[

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_flags_are_refused_with_reason_and_usage() {
+    fn invalid_flags_are_rejected_with_reason_and_usage() {
         for (line, expected) in [
             ("-bogus", "unknown flag -bogus"),
             ("-config", "-config needs a value"),

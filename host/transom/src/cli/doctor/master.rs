@@ -116,7 +116,7 @@ fn failure(error: &Error) -> Finding {
             text,
             format!("The master requires credentials: set {keys}."),
         ),
-        Error::Refused { status: 403, .. } => Finding::error(
+        Error::Rejected { status: 403, .. } => Finding::error(
             "credentials",
             text,
             "The master's ACLs must allow the principal to view agents (`view_agents`, GET_AGENTS).",

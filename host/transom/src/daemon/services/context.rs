@@ -155,7 +155,7 @@ impl StartContext<'_> {
             cluster,
             plugins: self.plugins.clone(),
             revive_interval,
-            refuse_rest: None,
+            reject_rest: None,
             maintenance,
         })
     }

@@ -76,8 +76,8 @@ async fn requests_for_unknown_host_names_are_rejected() {
     // Every name must be valid; one valid name is not enough.
     let two = [("host", "localhost"), ("host", "evil.test")];
     assert_eq!(status("GET", &two, "").await, 421);
-    let refused = ask("GET", &[("host", "evil.test")], "").await;
-    let text = message(refused).await;
+    let rejected = ask("GET", &[("host", "evil.test")], "").await;
+    let text = message(rejected).await;
     assert!(
         text.contains("\"evil.test\"") && text.contains("`apps.allowed_hosts`"),
         "{text}"
@@ -117,7 +117,7 @@ async fn host_of_an_absolute_target_is_checked_too() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_are_refused() {
+async fn pages_of_other_sites_are_rejected() {
     let host = ("host", "localhost:8080");
     for (headers, expected) in [
         (&[("origin", "http://localhost:8080")][..], 200),

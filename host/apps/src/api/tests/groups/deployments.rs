@@ -160,8 +160,8 @@ async fn deployment_is_reverted_or_stopped_at_its_deadline() {
         "onDeadline=fail",
     ] {
         let url = format!("/v2/apps/a?{wrong}");
-        let refused = world.send("PUT", &url, json!({"cpus": 2})).await;
-        assert_eq!(refused.status, 400, "{refused:?}");
+        let rejected = world.send("PUT", &url, json!({"cpus": 2})).await;
+        assert_eq!(rejected.status, 400, "{rejected:?}");
     }
     world.stop().await;
 }

@@ -45,7 +45,7 @@ fn with(pod: &Value, container: &Value) -> Value {
 }
 
 #[track_caller]
-fn refused(pod: &Value, container: &Value, path: &str, text: &str) {
+fn rejected(pod: &Value, container: &Value, path: &str, text: &str) {
     let body = with(pod, container);
     let found = problems(&body, &settings());
     assert!(

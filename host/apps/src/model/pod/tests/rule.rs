@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{accepted, merged, problems, refused, with};
+use super::{accepted, merged, problems, rejected, with};
 use crate::config::Feature;
 use crate::model::Settings;
 use crate::testing::settings;
@@ -107,9 +107,9 @@ fn containers_follow_the_rules() {
             "ipcInfo shmSize can NOT be set when mode is SHARE_PARENT",
         ),
     ] {
-        refused(&json!({}), &container, path, text);
+        rejected(&json!({}), &container, path, text);
     }
-    refused(
+    rejected(
         &json!({"legacySharedCgroups": true}),
         &limited(json!({"mem": "unlimited"})),
         "/containers(0)/resourceLimits",
@@ -141,7 +141,7 @@ fn strings_and_names_of_pods_have_no_nul_characters() {
             "/containers(0)/labels/keys(0)",
         ),
     ] {
-        refused(&pod, &container, path, text);
+        rejected(&pod, &container, path, text);
     }
 }
 
@@ -224,7 +224,7 @@ fn pods_follow_the_rules() {
             "contained in the container endpoints",
         ),
     ] {
-        refused(&pod, &container, path, text);
+        rejected(&pod, &container, path, text);
     }
     accepted(
         &json!({"check": {"tcp": {"endpoint": "web"}}}),
@@ -289,7 +289,7 @@ fn endpoints_follow_the_rules_of_their_network() {
             "container ports must be unique across all containers",
         ),
     ] {
-        refused(
+        rejected(
             &json!({"networks": networks}),
             &json!({"endpoints": endpoints}),
             path,

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{problems, refused};
+use super::{problems, rejected};
 use crate::testing::settings;
 
 #[test]
@@ -266,7 +266,7 @@ fn members_of_a_wrong_shape_are_reported_with_their_path() {
             "error.expected.jsstring",
         ),
     ] {
-        refused(&pod, &container, path, text);
+        rejected(&pod, &container, path, text);
     }
     let all = problems(
         &json!({"id": 1, "containers": [{"name": "a"}], "user": 2}),

@@ -101,7 +101,7 @@ fn hear_accepts_only_the_matching_reply() {
     );
     is("Unrelated", &changed(|it| it.queries.clear()));
     is("Invalid", &changed(|it| it.metadata.op_code = OpCode::Notify));
-    // A refusal need not repeat the question.
+    // A rejection need not repeat the question.
     is(
         "Reply",
         &changed(|it| {

@@ -146,7 +146,7 @@ fn ixfr_has_the_changes_since_the_serial() {
 }
 
 #[test]
-fn transfer_is_refused_outside_allowed_networks() {
+fn transfer_is_rejected_outside_allowed_networks() {
     let axfr = request("mesos.", RecordType::AXFR, None);
     let outside = Client {
         ip: [11, 0, 0, 1].into(),

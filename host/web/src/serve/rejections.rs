@@ -1,7 +1,7 @@
 //! JSON bodies for requests that hyper itself rejects.
 //!
 //! An invalid request line or header, and a head that is too large, never reach the router: hyper
-//! answers 400, 414 or 431 with an empty body and has no hook for it. [`Refusals`] sits between
+//! answers 400, 414 or 431 with an empty body and has no hook for it. [`Rejections`] sits between
 //! hyper and the connection and adds the body of an [`ApiError`](crate::ApiError) to these answers.
 //! The router's answers stay unchanged: hyper sends an answer itself only while the router handles
 //! no request, which [`RequestActivity`] tracks.
@@ -80,7 +80,7 @@ impl Drop for EndOfAnswer {
 }
 
 /// A connection that adds a body to hyper's rejections.
-pub(super) struct Refusals<S> {
+pub(super) struct Rejections<S> {
     inner: S,
     activity: RequestActivity,
     max_head: usize,
@@ -88,7 +88,7 @@ pub(super) struct Refusals<S> {
     pending: Option<(Bytes, usize)>,
 }
 
-impl<S> Refusals<S> {
+impl<S> Rejections<S> {
     pub(super) fn new(inner: S, activity: RequestActivity, max_head: usize) -> Self {
         Self {
             inner,
@@ -99,9 +99,9 @@ impl<S> Refusals<S> {
     }
 }
 
-impl<S: Write + Unpin> Refusals<S> {
+impl<S: Write + Unpin> Rejections<S> {
     /// Writes the replacement if `text` is a rejection; `None` otherwise.
-    fn poll_refusal(&mut self, context: &mut Context<'_>, text: &[u8]) -> Poll<Option<io::Result<usize>>> {
+    fn poll_rejection(&mut self, context: &mut Context<'_>, text: &[u8]) -> Poll<Option<io::Result<usize>>> {
         if self.pending.is_none() && !self.activity.is_in_progress() {
             self.pending = with_body(text, self.max_head).map(|replacement| (replacement, text.len()));
         }
@@ -144,7 +144,7 @@ fn with_body(text: &[u8], max_head: usize) -> Option<Bytes> {
     Some((head.replacen(EMPTY, &filled, 1) + &body).into())
 }
 
-impl<S: Read + Unpin> Read for Refusals<S> {
+impl<S: Read + Unpin> Read for Rejections<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -154,13 +154,13 @@ impl<S: Read + Unpin> Read for Refusals<S> {
     }
 }
 
-impl<S: Write + Unpin> Write for Refusals<S> {
+impl<S: Write + Unpin> Write for Rejections<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         text: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match ready!(self.poll_refusal(context, text)) {
+        match ready!(self.poll_rejection(context, text)) {
             Some(written) => Poll::Ready(written),
             None => Pin::new(&mut self.inner).poll_write(context, text),
         }
@@ -199,9 +199,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_empty_refusals_get_a_body() {
-        let refusal = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nDate: x\r\n\r\n";
-        let rewritten = String::from_utf8(with_body(refusal.as_bytes(), 9000).unwrap().into()).unwrap();
+    fn only_empty_rejections_get_a_body() {
+        let rejection =
+            "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nDate: x\r\n\r\n";
+        let rewritten = String::from_utf8(with_body(rejection.as_bytes(), 9000).unwrap().into()).unwrap();
         let (head, body) = rewritten.split_once("\r\n\r\n").unwrap();
         assert!(
             head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())),
