@@ -23,5 +23,5 @@ pub mod trace;
 pub use backoff::Backoff;
 pub use error_chain::error_chain;
 pub use host_port::HostPort;
-pub use metrics::{Described, Registered};
+pub use metrics::{Described, Registered, durations};
 pub use secret::Secret;

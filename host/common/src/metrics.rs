@@ -1,4 +1,4 @@
-//! Structs of metrics, and metric families that are described before their first series.
+//! Structs of metrics, the usual histogram, and metric families that are described before their first series.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry, Unit};
 
@@ -31,9 +31,14 @@ impl<F: TypedMetric> TypedMetric for Described<F> {
     const TYPE: MetricType = F::TYPE;
 }
 
+/// A histogram of durations, with buckets from a millisecond to about half a minute.
+pub fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 16))
+}
+
 /// A metric that a registry can export. Clones share the values.
 pub trait Registered: Clone {
-    /// What is exported: families also while they have no series.
+    /// The metric that a registry encodes. A family is [`Described`].
     fn exported(&self) -> impl Metric;
 
     /// Adds it to a registry.

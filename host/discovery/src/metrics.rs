@@ -72,11 +72,6 @@ struct RouteLabel {
     route: &'static str,
 }
 
-/// Buckets from a millisecond to about half a minute.
-fn durations() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 16))
-}
-
 transom_common::metrics! {
     /// Metrics of one running discovery.
     pub(crate) struct Metrics {
@@ -90,7 +85,7 @@ transom_common::metrics! {
             "DNS queries refused, by reason: recursion or transfer not allowed for the client, or outside the zone without forwarding";
         requests: Family<RequestLabels, Counter>
             => "transom_discovery_http_requests", "HTTP requests answered";
-        request_seconds: Family<RouteLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(durations)
+        request_seconds: Family<RouteLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(transom_common::durations)
             => "transom_discovery_http_seconds",
             "Time from an HTTP request to the head of its response, by route";
         // Buckets from a microsecond to about 16 ms.

@@ -164,13 +164,12 @@ mod tests {
     use super::*;
 
     const PAGE: &str = include_str!("../../../docs/framework.md");
-    const SOURCE: &str = include_str!("metrics.rs");
 
     /// The metrics with their labels, as the documentation writes them, and their help texts.
     fn registered() -> BTreeMap<String, String> {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        // A family without a series is not encoded.
+        // A family without a series has no labels.
         metrics.record_task_start(Kind::Server);
         metrics.record_operation_end(OperationKind::Backup, true);
         metrics.record_autoscaling(true);
@@ -197,18 +196,14 @@ mod tests {
                 found.insert(shown, help.trim_end_matches('.').to_owned());
             }
         }
+        let families = text.matches("# TYPE ").count();
+        assert_eq!(found.len(), families, "a family has no series here: add one");
         found
     }
 
     #[test]
     fn metrics_are_those_of_the_documentation() {
         let registered = registered();
-        let in_source = SOURCE.matches(concat!("\n            =", "> \"")).count();
-        assert_eq!(
-            registered.len(),
-            in_source,
-            "a family of the source has no series here: add one, so that its labels are seen"
-        );
         let (_, table) = PAGE.split_once("| metric | |\n|---|---|\n").unwrap();
         let (table, _) = table.split_once("\n\n").unwrap();
         let documented: BTreeSet<String> = table

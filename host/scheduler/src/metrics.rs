@@ -7,7 +7,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::{Reason, TaskRecord};
@@ -28,11 +28,6 @@ pub(crate) struct CallLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct StateLabel {
     state: String,
-}
-
-/// A histogram of durations from a millisecond to about half a minute.
-fn durations() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
 transom_common::metrics! {
@@ -73,9 +68,9 @@ transom_common::metrics! {
             => "held_offers", "Offers that are neither accepted nor declined yet";
         pub(crate) known_agents: Gauge
             => "agents", "Agents that the matcher knows";
-        pub(crate) round_seconds: Histogram = durations()
+        pub(crate) round_seconds: Histogram = transom_common::durations()
             => "round_seconds", "Time that a matching round took, with its launches";
-        pub(crate) start_seconds: Histogram = durations()
+        pub(crate) start_seconds: Histogram = transom_common::durations()
             => "start_seconds", "Time from the ACCEPT of a task to its first TASK_RUNNING";
         task_states: Family<StateLabel, Counter>
             => "task_states", "Changes of tasks to a state, such as TASK_FAILED";

@@ -9,7 +9,7 @@ use http::Method;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -40,7 +40,7 @@ impl RequestMetrics {
     pub fn register(registry: &mut Registry, prefix: &str) -> Self {
         let metrics = Self {
             requests: Family::default(),
-            seconds: Family::new_with_constructor(duration),
+            seconds: Family::new_with_constructor(transom_common::durations),
         };
         registry.register(
             format!("{prefix}_api_requests"),
@@ -84,11 +84,6 @@ impl RequestMetrics {
         };
         self.requests.get_or_create(&labels).inc();
     }
-}
-
-/// A histogram with buckets from a millisecond to about half a minute.
-fn duration() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
 fn name(method: &Method) -> &'static str {

@@ -6,7 +6,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 /// Labels of an attempt.
@@ -35,21 +35,16 @@ transom_common::metrics! {
         attempts: Family<Attempt, Counter>
             => "transom_apps_checks",
             "Probes of instances, by purpose, kind and outcome: passed, failed, or why there was no result";
-        delay: Family<Purpose, Histogram, fn() -> Histogram> = Family::new_with_constructor(durations)
+        delay: Family<Purpose, Histogram, fn() -> Histogram> = Family::new_with_constructor(transom_common::durations)
             => "transom_apps_probe_lateness",
             "Delay from the time at which a probe is due to its start", Unit::Seconds;
-        duration: Family<Kind, Histogram, fn() -> Histogram> = Family::new_with_constructor(durations)
+        duration: Family<Kind, Histogram, fn() -> Histogram> = Family::new_with_constructor(transom_common::durations)
             => "transom_apps_probe", "Time that a probe took, by kind", Unit::Seconds;
         under_way: Gauge
             => "transom_apps_probes_running", "Probes in progress";
         scheduled: Gauge
             => "transom_apps_probes_scheduled", "Probes of running instances";
     }
-}
-
-/// From a millisecond to about half a minute.
-fn durations() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
 impl Metrics {
