@@ -10,7 +10,7 @@ import { attempt } from "transom-plugin/testing";
 
 const about = { name: "a", version: "0.1.0", summary: "b" };
 
-test("probes that do not as expected fail", () => {
+test("unexpected steps and results fail", () => {
   class Looks extends Probe {
     static about = about;
 

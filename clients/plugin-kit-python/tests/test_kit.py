@@ -47,7 +47,7 @@ class Nothing:
 
 
 class Kit(unittest.TestCase):
-    def test_probes_that_do_not_as_expected_fail(self):
+    def test_unexpected_steps_and_results_fail(self):
         class Looks(Nothing, Probe):
             def attempt(self, request):
                 if request.path == "/status":

@@ -29,13 +29,15 @@ pub(crate) async fn members(agents: usize) -> Vec<Cost> {
     }
     let added = meter.stop(ADDED as u32);
     let meter = Meter::start(pid);
+    // The time is what is measured: there is nothing to wait for.
     tokio::time::sleep(IDLE).await;
     let idle = meter.stop(1);
     site.cluster.stop_after(site.daemon);
     vec![added, idle]
 }
 
-/// Waits until every server and agent is a ready node. The requests are a small part of the cost.
+/// Waits until every server and agent is a ready node, at most as long as a row may take. The pauses keep
+/// the requests a small part of the cost.
 async fn wait_until_ready(api: &Api, agents: usize) {
     loop {
         let ready = api.send(reqwest::Method::GET, "/status/orch").await;
