@@ -64,6 +64,7 @@ mod model;
 mod policies;
 mod probes;
 mod runner;
+pub mod settings;
 mod start;
 mod summary;
 mod task;
@@ -74,14 +75,11 @@ mod tree;
 
 pub use self::core::term::Dependencies;
 pub use api::unknown_fields::{Definition, UnknownField, unknown_fields};
-pub use callbacks::destinations;
-pub use config::{
-    Callbacks, Checks, Config, DEFAULT_CONCURRENCY, Deployments, Events, Exec, Feature, GpuScheduling,
-    Network, OnDeadline, PlanForm,
-};
+pub use config::Config;
 pub use error::Error;
 pub use explain::{EventsExplanation, Explainer, ProbeExplanation};
 pub use runner::Runner;
+pub use settings::Settings;
 pub use start::start;
 pub use summary::{Numbers, RunningDeployment, Summary, SummaryReader};
 

@@ -39,8 +39,8 @@ impl Runner {
     /// Explains to operators what plugins decide about apps and events, while this daemon leads.
     pub fn explainer(&self, plugins: Plugins) -> Explainer {
         Explainer {
-            framework: self.config.framework_name.clone(),
-            parameters: self.config.events.parameters.clone(),
+            framework: self.config.settings.framework_name.clone(),
+            parameters: self.config.settings.events.parameters.clone(),
             leader: self.leader.clone(),
             agents: self.dependencies.agents.clone(),
             plugins,

@@ -41,12 +41,12 @@ pub async fn start(
     let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
     let leader = Leader::new(port.advertised(), election);
     let snapshot = Arc::clone(&dependencies.snapshot);
-    let records = TypedStore::new(Arc::clone(&store), &config.prefix).with_timeout(config.store_timeout);
+    let records = TypedStore::new(Arc::clone(&store), &config.settings.framework_name).with_timeout(config.store_timeout);
     format::check(&records).await?;
-    let mut mirror = Mirror::new(store, &config.prefix, Arc::clone(&snapshot));
+    let mut mirror = Mirror::new(store, &config.settings.framework_name, Arc::clone(&snapshot));
     mirror.load().await?;
     let (syncs, syncs_in) = mpsc::channel(SYNC_QUEUE_CAPACITY);
-    let name = config.framework_name.clone();
+    let name = config.settings.framework_name.clone();
     let api = Api(Arc::new(Shared {
         config: config.clone(),
         addr: port.addr(),

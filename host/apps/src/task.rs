@@ -20,14 +20,14 @@ use transom_plugin_host::matcher;
 use transom_scheduler::{BuildTask, Placement, RunSpec, TaskRecord};
 
 use self::ports::InstancePort;
-use crate::config::{Checks, GpuScheduling};
+use crate::settings::{Checks, GpuScheduling};
 use crate::model::{
     self, App, Artifact, Check, CheckCommand, CheckKind, CheckPort, Constraint, HealthProtocol, IpProtocol,
     ResourceLimit, ResourceLimits, SecretDef, Spec,
 };
 use crate::time::Moment;
 
-/// Settings for the tasks of all apps of this daemon.
+/// DefinitionSettings for the tasks of all apps of this daemon.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaunchSettings {
     /// Where checks run.

@@ -7,7 +7,7 @@ use transom_scheduler::{AgentLocation, PortRequest};
 
 use super::environment::{LABEL_KEY_LIMIT, LABEL_VALUE_LIMIT};
 use super::*;
-use crate::config::{Exec, Network};
+use crate::settings::{CheckRunner, Checks};
 use crate::testing::app;
 
 fn built(definition: &Value, ports: &[u16], checks: Checks) -> Value {
@@ -48,12 +48,14 @@ fn task_info_is_as_recorded() {
         app.version = "2018-01-01T00:00:00.000Z".parse().unwrap();
         let checks = match case["checks"].as_str().unwrap() {
             "cluster" => Checks {
-                network: Network::Cluster,
-                exec: Exec::Cluster,
+                network_from: CheckRunner::Agent,
+                exec_from: CheckRunner::Agent,
+                ..Checks::default()
             },
             "host" => Checks {
-                network: Network::Host,
-                exec: Exec::Host,
+                network_from: CheckRunner::Daemon,
+                exec_from: CheckRunner::Daemon,
+                ..Checks::default()
             },
             _ => Checks::default(),
         };
@@ -313,12 +315,14 @@ fn arguments_run_without_a_shell() {
 #[test]
 fn task_has_a_check_only_when_the_agent_makes_it() {
     let cluster = Checks {
-        network: Network::Cluster,
-        exec: Exec::Cluster,
+        network_from: CheckRunner::Agent,
+        exec_from: CheckRunner::Agent,
+        ..Checks::default()
     };
     let host = Checks {
-        network: Network::Host,
-        exec: Exec::Host,
+        network_from: CheckRunner::Daemon,
+        exec_from: CheckRunner::Daemon,
+        ..Checks::default()
     };
     for (check, checks, expected) in [
         (json!({"http": {"path": "/p"}}), Checks::default(), Value::Null),
@@ -572,8 +576,9 @@ fn bridge_of_the_mesos_containerizer_has_a_name() {
 #[test]
 fn check_of_the_agent_probes_the_port_in_the_container() {
     let cluster = Checks {
-        network: Network::Cluster,
-        exec: Exec::Cluster,
+        network_from: CheckRunner::Agent,
+        exec_from: CheckRunner::Agent,
+        ..Checks::default()
     };
     let task = built(
         &json!({

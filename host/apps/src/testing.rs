@@ -23,18 +23,18 @@ use transom_scheduler::{AgentLocation, Phase, TaskRecord};
 use transom_store::Leadership;
 use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT, wait_for};
 
-use crate::config::Feature;
+use crate::settings::Feature;
 use crate::core::term::{Dependencies, Metrics};
 use crate::ids::SpecId;
 use crate::model::pod::{Pod, read_pod};
-use crate::model::{App, Settings, read};
+use crate::model::{App, DefinitionSettings, read};
 use crate::policies::{Component, Policies, View};
 use crate::time::Moment;
 use crate::{Config, Runner as AppsRunner};
 
-/// Settings with every feature.
-pub(crate) fn settings() -> Settings {
-    Settings {
+/// DefinitionSettings with every feature.
+pub(crate) fn settings() -> DefinitionSettings {
+    DefinitionSettings {
         role: "*".to_owned(),
         enforces_role: false,
         other_roles: Vec::new(),
@@ -297,7 +297,7 @@ impl World {
         Self::start_with(Config::default()).await
     }
 
-    pub(crate) async fn start_with(config: Config) -> Self {
+    pub(crate) async fn start_with(config: impl Into<Config>) -> Self {
         let scheduler = ScriptedScheduler::new(agent());
         scheduler.set_immediate_launches(true);
         scheduler.set_immediate_kills(true);
@@ -306,7 +306,7 @@ impl World {
     }
 
     pub(crate) async fn with(
-        mut config: Config,
+        config: impl Into<Config>,
         scheduler: Arc<ScriptedScheduler>,
         components: Arc<Components>,
         dir: tempfile::TempDir,
@@ -314,6 +314,7 @@ impl World {
         let token = CancellationToken::new();
         let events = scheduler.attach();
         let policies: Arc<dyn Policies> = components.clone();
+        let mut config: Config = config.into();
         config.port.port = 0;
         let mut registry = Registry::default();
         let dependencies = Dependencies {

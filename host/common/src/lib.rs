@@ -5,6 +5,8 @@
 //! * [`metrics`](metrics!): a struct of metrics, each declared in one place
 //! * [`error_chain`]: an error and its sources as one line of a log
 //! * [`HostPort`]: a host name or address with a port
+//! * [`settings`](settings!): a struct of settings, each declared in one place with its bounds;
+//!   [`schema`]: the schemas of their types
 //! * [`Secret`]: a text that is never shown
 //! * [`text`]: text for logs and operators: bounded, on one line, without control characters
 //! * [`trace`]: the trace context of work, passed along through queues and actors
@@ -16,7 +18,9 @@ mod backoff;
 mod error_chain;
 mod host_port;
 mod metrics;
+pub mod schema;
 mod secret;
+mod settings;
 pub mod text;
 pub mod trace;
 
@@ -25,3 +29,4 @@ pub use error_chain::error_chain;
 pub use host_port::HostPort;
 pub use metrics::{Described, Registered, durations};
 pub use secret::Secret;
+pub use settings::{Bounded, out_of_bounds};

@@ -10,7 +10,6 @@ mod aliases;
 mod faults;
 mod file;
 mod kubernetes;
-mod limits;
 mod load;
 mod log_level;
 mod marathon;
@@ -22,11 +21,9 @@ mod port;
 mod reference;
 mod renamed;
 mod report;
-mod schema;
 mod settings;
 mod skip_ssl;
 mod variables;
-mod workflow;
 
 pub use aliases::WORKFLOW_ALIASES;
 pub use faults::expected_in_words;
@@ -42,7 +39,9 @@ pub use reference::{markdown as reference, schema};
 pub use renamed::value as renamed_value;
 pub use report::{rows, secrets, toml};
 pub use settings::{
-    ADMIN_PORT, Apps, CheckRunner, Cluster, Discovery, Feature, GpuScheduling, Log, LogFormat, Maintenance,
-    Oci, OciCredentials, OnDeadline, PlanFormat, Plugins, SECTIONS, Settings, Signatures, Store, Telemetry,
+    ADMIN_PORT, Cluster, Discovery, Log, LogFormat, 
+    Oci, OciCredentials, Plugins, SECTIONS, Settings, Signatures, Store, Telemetry,
 };
-pub use workflow::Workflow;
+pub use transom_apps::Settings as Apps;
+pub use transom_apps::settings::{Feature, GpuScheduling, PlanForm};
+pub use transom_workflow::Settings as Workflow;

@@ -13,7 +13,7 @@ use super::aliases::{SpecifiedVariables, WithAliases};
 use super::faults::{Faults, error_text};
 use super::file::{Readable, Toml, without_syntax_errors};
 use super::kubernetes::{self, Inheritance, Variables as KubernetesVariables, WithInstances};
-use super::limits;
+use crate::Apps;
 use super::plugin_bindings::Bindings;
 use super::settings::{Admin, Settings, SettingsVersion};
 use super::skip_ssl::DefaultOfSkipSsl;
@@ -187,11 +187,12 @@ pub fn missing(text: &str) -> Vec<String> {
 /// each.
 fn problems(settings: &Settings) -> Vec<String> {
     let mut problems = settings.telemetry.problems();
-    problems.extend(limits::plugin_problems(&settings.plugins));
+    problems.extend(settings.plugins.out_of_bounds("plugins"));
+    problems.extend(settings.plugins.oci.out_of_bounds("plugins.oci"));
+    problems.extend(settings.plugins.recording.out_of_bounds("plugins.recording"));
     problems.extend(settings.port_problems());
-    problems.extend(limits::store_problem(&settings.store));
-    problems.extend(settings.apps.iter().flat_map(limits::problems));
-    problems.extend(settings.workflow.iter().filter_map(limits::workflow_problem));
+    problems.extend(settings.store.out_of_bounds("store"));
+    problems.extend(settings.apps.iter().flat_map(Apps::problems));
     problems.extend(workflow_problems(settings));
     problems.extend(shared_names(settings));
     problems.extend(crate::addresses::problems(settings));
@@ -202,7 +203,7 @@ fn problems(settings: &Settings) -> Vec<String> {
 fn workflow_problems(settings: &Settings) -> Vec<String> {
     let mut problems = settings.plugins.bindings.problems();
     if let Some(workflow) = &settings.workflow {
-        problems.extend(workflow.gaps());
+        problems.extend(workflow.problems());
         // Another matcher may have another constraint syntax.
         if settings.plugins.bindings.matcher == Bindings::default().matcher {
             problems.extend(workflow.unmatchable_attributes());

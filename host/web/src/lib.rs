@@ -16,7 +16,8 @@
 //! * A [`Certificate`] makes a port accept TLS only.
 //! * [`PortConfig`] has the settings that all ports share: address, certificate, credentials,
 //!   trusted networks, host names and origins. It binds a port and checks requests to it. Responses
-//!   are compressed with gzip for clients that accept it.
+//!   are compressed with gzip for clients that accept it. [`PortSettings`] makes one of a section of
+//!   the settings.
 //! * [`Connections`] closes idle connections for new ones, [`Shares`] divides the budgets of a port
 //!   among its users, and wrong credentials are answered later and later.
 //! * Each request that may change something is logged as an audit event, and its handler receives
@@ -54,6 +55,7 @@ pub mod metrics;
 mod network;
 mod port;
 mod port_metrics;
+mod port_settings;
 mod problems;
 mod request_metrics;
 mod request_trace;
@@ -81,6 +83,7 @@ pub use json_errors::json_errors;
 pub use json_list::{json_array, json_list, json_pieces};
 pub use listener::Listener;
 pub use network::Network;
+pub use port_settings::PortSettings;
 pub use port::{BoundPort, LoopbackTrust, PortConfig, Tls, TlsFiles};
 pub use port_metrics::register_port_metrics;
 pub use problems::{MAX_PROBLEMS, Problem, Problems};

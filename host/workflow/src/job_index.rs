@@ -305,7 +305,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::Defaults;
+    use crate::Settings;
     use crate::model;
 
     fn view(id: &str, task: &str, changed: u64, state: JobState) -> JobView {
@@ -367,7 +367,7 @@ mod tests {
         let index = JobIndex::new();
         let admit = |id: &str, task: &str, priority: i32, queued: i64| {
             let spec = json!({"command": ["true"], "image": "a", "priority": priority});
-            let spec = model::read(spec.as_object().unwrap(), &Defaults::default());
+            let spec = model::read(spec.as_object().unwrap(), &Settings::default());
             let job = ActiveJob {
                 id: JobId::parse(id).unwrap(),
                 queued_at: Timestamp::from_second(queued).unwrap(),

@@ -14,7 +14,7 @@ use transom_launch::{Command, Discovery, Environment, Port, Program, Task};
 use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
-use crate::config::Defaults;
+use crate::Settings;
 use crate::job_index::{ActiveJob, JobIndex};
 use crate::model::{self, Spec};
 
@@ -45,7 +45,7 @@ pub(crate) fn amounts(spec: &Spec) -> Amounts {
 }
 
 impl Needs {
-    fn of(spec: &Spec, defaults: &Defaults) -> Self {
+    fn of(spec: &Spec, defaults: &Settings) -> Self {
         Self {
             amounts: amounts(spec).map(|amount| (amount * 1000.0).round() as u64),
             ports: spec.ports.iter().map(|port| port.host_port).collect(),
@@ -56,10 +56,10 @@ impl Needs {
 
 /// A job's own constraints, then the configured ones. They are one list, because `A?:B` depends on
 /// all other entries.
-pub(crate) fn constraints(spec: &Spec, defaults: &Defaults) -> Vec<String> {
+pub(crate) fn constraints(spec: &Spec, defaults: &Settings) -> Vec<String> {
     spec.attributes
         .iter()
-        .chain(&defaults.attributes)
+        .chain(&defaults.cluster_attributes)
         .cloned()
         .collect()
 }
@@ -78,7 +78,7 @@ pub(crate) struct RunSpecCache {
 const MIN_SWEEP: usize = 256;
 
 impl RunSpecCache {
-    pub(crate) fn new(index: Arc<JobIndex>, defaults: Arc<Defaults>) -> Self {
+    pub(crate) fn new(index: Arc<JobIndex>, defaults: Arc<Settings>) -> Self {
         Self {
             build: Arc::new(Build { index, defaults }),
             run_specs: HashMap::new(),
@@ -155,7 +155,7 @@ impl RunSpecCache {
 #[derive(Debug)]
 pub(crate) struct Build {
     index: Arc<JobIndex>,
-    defaults: Arc<Defaults>,
+    defaults: Arc<Settings>,
 }
 
 impl BuildTask for Build {
@@ -170,7 +170,7 @@ impl BuildTask for Build {
     }
 }
 
-fn task(job: &ActiveJob, defaults: &Defaults, placement: &Placement) -> TaskInfo {
+fn task(job: &ActiveJob, defaults: &Settings, placement: &Placement) -> TaskInfo {
     let spec = &job.spec;
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     let task = Task {
@@ -194,9 +194,9 @@ fn name(job: &ActiveJob) -> String {
     )
 }
 
-fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Command {
-    let uris = defaults.fetch_uri.iter().map(|uri| Uri {
-        value: uri.clone(),
+fn command(spec: &Spec, defaults: &Settings, placement: &Placement) -> Command {
+    let uris = defaults.fetch_uri().into_iter().map(|uri| Uri {
+        value: uri.to_owned(),
         ..Uri::default()
     });
     Command {
@@ -209,9 +209,9 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Command {
         // The job's user is a setting of the container if there is one.
         user: if defaults.containers {
             defaults
-                .fetch_user
+                .cluster_fetch_username
                 .clone()
-                .filter(|_| defaults.fetch_uri.is_some())
+                .filter(|_| defaults.fetch_uri().is_some())
         } else {
             spec.user.clone()
         },
@@ -220,8 +220,11 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Command {
 
 /// The configured variables, the variables of ports, and the job's own; later ones override earlier
 /// ones.
-fn environment(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Environment {
-    let mut environment: Environment = defaults.environment.iter().cloned().collect();
+fn environment(spec: &Spec, defaults: &Settings, placement: &Placement) -> Environment {
+    let configured = defaults.container_environment.iter();
+    let mut environment: Environment = configured
+        .map(|variable| (variable.name.clone(), variable.value.reveal().to_owned()))
+        .collect();
     for (index, port) in placement.host_ports.iter().enumerate() {
         environment.set(format!("PORT{index}"), port.to_string());
     }

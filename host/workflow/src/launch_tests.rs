@@ -6,29 +6,38 @@ use transom_scheduler::AgentLocation;
 
 use super::*;
 use crate::ids::JobId;
+use crate::Variable;
 use crate::model;
 
-fn defaults() -> Defaults {
-    Defaults {
-        image: Some("default:1".to_owned()),
-        environment: vec![("A".to_owned(), "configured".to_owned())],
-        volumes: vec![("dags".to_owned(), "/dags".to_owned())],
-        volume_driver: Some("nfs".to_owned()),
-        sock: Some("/run/docker.sock".to_owned()),
-        user_group_id: Some("999".to_owned()),
-        attributes: vec!["gpu:true?:cpu:true".to_owned()],
-        ..Defaults::default()
+fn variable(name: &str, value: &str) -> Variable {
+    Variable {
+        name: name.to_owned(),
+        value: value.into(),
     }
 }
 
-fn spec(body: &Value, defaults: &Defaults) -> Spec {
+fn defaults() -> Settings {
+    Settings {
+        container_image_slave: Some("default:1".to_owned()),
+        container_environment: vec![variable("A", "configured")],
+        container_volume_dag_name: Some("dags".to_owned()),
+        container_volume_dag_container_path: Some("/dags".to_owned()),
+        container_volume_driver: Some("nfs".to_owned()),
+        container_sock: Some("/run/docker.sock".to_owned()),
+        container_user_group_id: Some("999".to_owned()),
+        cluster_attributes: vec!["gpu:true?:cpu:true".to_owned()],
+        ..Settings::default()
+    }
+}
+
+fn spec(body: &Value, defaults: &Settings) -> Spec {
     model::read(body.as_object().unwrap(), defaults)
         .unwrap()
         .unwrap()
         .spec
 }
 
-fn launched_with(body: &Value, defaults: &Defaults) -> Value {
+fn launched_with(body: &Value, defaults: &Settings) -> Value {
     let job = ActiveJob {
         id: JobId::parse("airflow.d1.t1").unwrap(),
         queued_at: Timestamp::UNIX_EPOCH,
@@ -60,18 +69,27 @@ fn task_info_is_as_recorded() {
     for case in suite["cases"].as_array().unwrap() {
         let configured = &case["defaults"];
         let text = |key: &str| configured[key].as_str().map(str::to_owned);
-        let pairs = |key: &str| serde_json::from_value(configured[key].clone()).unwrap_or_default();
-        let defaults = Defaults {
+        let pairs = |key: &str| -> Vec<(String, String)> {
+            serde_json::from_value(configured[key].clone()).unwrap_or_default()
+        };
+        let volumes = pairs("volumes");
+        assert!(volumes.len() < 2, "{volumes:?}");
+        let volume = volumes.first();
+        let defaults = Settings {
             containers: configured["containers"] != false,
-            image: text("image"),
-            environment: pairs("environment"),
-            volumes: pairs("volumes"),
-            volume_driver: text("volume_driver"),
-            sock: text("sock"),
-            user_group_id: text("user_group_id"),
-            fetch_uri: text("fetch_uri"),
-            fetch_user: text("fetch_user"),
-            ..Defaults::default()
+            container_image_slave: text("image"),
+            container_environment: pairs("environment")
+                .iter()
+                .map(|(name, value)| variable(name, value))
+                .collect(),
+            container_volume_dag_name: volume.map(|(name, _)| name.clone()),
+            container_volume_dag_container_path: volume.map(|(_, path)| path.clone()),
+            container_volume_driver: text("volume_driver"),
+            container_sock: text("sock"),
+            container_user_group_id: text("user_group_id"),
+            cluster_fetch_uri: text("fetch_uri"),
+            cluster_fetch_username: text("fetch_user"),
+            ..Settings::default()
         };
         let task = launched_with(&case["job"], &defaults);
         assert_eq!(task, case["task_info"], "{}", case["name"]);
@@ -99,7 +117,7 @@ fn arguments_reach_the_container_unchanged() {
         (json!({"command": argv, "container_type": "MESOS"}), defaults()),
         (
             json!({"command": argv}),
-            Defaults {
+            Settings {
                 containers: false,
                 ..defaults()
             },
@@ -220,7 +238,7 @@ fn task_of_a_dag_is_named_after_it() {
 
 #[test]
 fn commands_run_as_processes_without_containers() {
-    let defaults = Defaults {
+    let defaults = Settings {
         containers: false,
         ..defaults()
     };

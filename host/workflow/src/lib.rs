@@ -1,7 +1,7 @@
 //! The workflow service: the tasks of a workflow engine as containers on the cluster, each of which
 //! runs once (specification, part D).
 //!
-//! [`Config::bind`] binds the port; [`start()`] serves it and returns a handle and a
+//! [`Settings::bind`] binds the port; [`start()`] serves it and returns a handle and a
 //! [`Runner`], with which the leader runs the jobs. Other daemons forward requests to the leader
 //! (see `transom_framework`).
 //!
@@ -51,7 +51,7 @@
 )]
 
 mod api;
-mod config;
+
 mod core;
 mod dependencies;
 mod error;
@@ -68,12 +68,13 @@ mod python_json;
 #[cfg(test)]
 mod recorded_cases;
 mod runner;
+mod settings;
 mod start;
 mod summary;
 #[cfg(test)]
 mod testing;
 
-pub use config::{Config, Defaults};
+pub use settings::{Settings, Variable};
 pub use error::Error;
 pub use explain::Explainer;
 pub use runner::Runner;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use transom_scheduler::{Reason, Reasons};
 
-use crate::config::Defaults;
+use crate::Settings;
 use crate::feasibility::{AgentTotal, ConstraintFit, Feasibility};
 use crate::launch::{self, Amounts};
 use crate::model::Spec;
@@ -43,7 +43,7 @@ pub(crate) fn unknown() -> PendingReason {
 /// The reason of a job with the scheduler's reasons, if it has any yet.
 pub(crate) fn of_job(
     spec: &Spec,
-    defaults: &Defaults,
+    defaults: &Settings,
     reasons: Option<&Reasons>,
     feasibility: &Feasibility,
 ) -> PendingReason {

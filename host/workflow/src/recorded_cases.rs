@@ -5,10 +5,9 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
-use transom_web::Credentials;
 
 use crate::testing::Site;
-use crate::{Config, model};
+use crate::{Settings, model};
 
 #[derive(Debug, Deserialize)]
 struct Case {
@@ -56,14 +55,12 @@ async fn responses_match_the_recordings() {
     let cases = cases("http");
     for case in &cases {
         // The recording has no grace period for unreachable agents.
-        let mut config = Config {
-            unreachable_grace: std::time::Duration::ZERO,
-            ..Config::default()
+        let config = Settings {
+            unreachable_grace_seconds: 0,
+            api_username: Some("user".to_owned()),
+            api_password: Some("password".into()),
+            ..Settings::default()
         };
-        config.port.credentials = Some(Credentials {
-            username: "user".to_owned(),
-            password: "password".into(),
-        });
         let site = Site::start_with(config).await;
         if let Some(updates) = case.given["updates"].as_array() {
             let path = case.input["path"].as_str().unwrap();

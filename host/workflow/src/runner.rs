@@ -29,7 +29,7 @@ impl Runner {
     /// Explains to operators where pending jobs may run, while this daemon leads.
     pub fn explainer(&self) -> Explainer {
         Explainer {
-            framework: self.dependencies.config.prefix.clone(),
+            framework: self.dependencies.config.framework_name.clone(),
             index: Arc::clone(&self.dependencies.index),
             leader: self.leader.clone(),
         }

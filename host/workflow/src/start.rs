@@ -19,7 +19,7 @@ use crate::dependencies::{AgentDirectory, ClusterAdapter, Matcher};
 use crate::job_index::JobIndex;
 use crate::metrics::Metrics;
 use crate::runner::Runner;
-use crate::{Config, Error, Result};
+use crate::{Settings, Error, Result};
 
 /// The header with the daemons that forwarded a request.
 pub(crate) const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");
@@ -30,7 +30,7 @@ pub(crate) const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-v
 /// # Errors
 /// [`Error::Web`] if the configured hostname is invalid.
 pub fn start(
-    config: Config,
+    config: Settings,
     port: BoundPort,
     plugins: Plugins,
     cluster: Client,
@@ -38,7 +38,7 @@ pub fn start(
     registry: &mut Registry,
     token: CancellationToken,
 ) -> Result<(ServiceHandle, Runner)> {
-    if config.port.credentials.is_none() {
+    if port.config().credentials.is_none() {
         tracing::info!(
             "workflow: api_username and api_password are not set: /v0/dags rejects every request, and only \
                  trusted networks may queue jobs"
@@ -47,7 +47,7 @@ pub fn start(
     let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
     let leader = Leader::new(port.advertised(), election);
     let (matcher, cluster) = (Arc::new(plugins), Arc::new(ClusterAdapter::new(cluster)));
-    let (name, stopping) = (config.prefix.clone(), token.clone());
+    let (name, stopping) = (config.framework_name.clone(), token.clone());
     let (router, runner) = assemble(config, forwarder, matcher, cluster, &leader, registry, stopping);
     let service = transom_framework::serve(port, router, api::access_rules(), leader, name, token);
     Ok((service, runner))
@@ -55,7 +55,7 @@ pub fn start(
 
 /// The routes and the runner.
 pub(crate) fn assemble(
-    config: Config,
+    config: Settings,
     forwarder: Forwarder,
     matcher: Arc<dyn Matcher>,
     cluster: Arc<dyn AgentDirectory>,
@@ -76,6 +76,7 @@ pub(crate) fn assemble(
     let runner = Runner {
         dependencies: TermDependencies {
             config,
+            store_timeout: transom_store::typed::TIMEOUT,
             index,
             metrics: Metrics::register(registry),
             matcher,

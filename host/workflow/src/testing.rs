@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
@@ -26,13 +27,14 @@ use transom_plugin_host::matcher::{
     Agent, Attribute, AttributeValue, Constraint, ConstraintError, Task, Verdict,
 };
 use transom_scheduler::{AgentLocation, Reason, Reasons, SchedulerApi};
+use transom_store::typed::TIMEOUT;
 use transom_store::{Leadership, Store};
 use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT};
 use transom_web::Forwarder;
 
 use crate::api::access_rules;
 use crate::dependencies::{ActiveAgent, AgentDirectory, FileChunk, MatchSession, Matcher};
-use crate::{Config, Explainer, start};
+use crate::{Settings, Explainer, start};
 
 /// The only agent.
 fn agent() -> AgentLocation {
@@ -173,7 +175,7 @@ pub(crate) struct Site {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) router: Router,
     pub(crate) explainer: Explainer,
-    config: Config,
+    config: Settings,
     token: CancellationToken,
     running: Option<JoinHandle<crate::Result<()>>>,
     _elected: watch::Sender<Leadership>,
@@ -183,33 +185,40 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn start() -> Self {
-        Self::start_with(Config::default()).await
+        Self::start_with(Settings::default()).await
     }
 
-    pub(crate) async fn start_with(config: Config) -> Self {
+    pub(crate) async fn start_with(config: Settings) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
-        let mut site = Self::assemble(config, store, scheduler());
+        let mut site = Self::assemble(config, store, scheduler(), TIMEOUT);
         site.dir = Some(dir);
         site
     }
 
     /// Starts the service with a store whose commits the test can hold.
-    pub(crate) async fn start_with_held_store(config: Config) -> (Self, Arc<HeldStore>) {
+    pub(crate) async fn start_with_held_store(config: Settings) -> (Self, Arc<HeldStore>) {
         let dir = tempfile::tempdir().unwrap();
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
         let store = HeldStore::new(inner);
-        let mut site = Self::assemble(config, store.clone(), scheduler());
+        // Long enough for a write on a busy machine.
+        let timeout = Duration::from_secs(1);
+        let mut site = Self::assemble(config, store.clone(), scheduler(), timeout);
         site.dir = Some(dir);
         (site, store)
     }
 
-    fn assemble(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<ScriptedScheduler>) -> Self {
-        config.defaults.image = Some("default:1".to_owned());
+    fn assemble(
+        mut config: Settings,
+        store: Arc<dyn Store>,
+        scheduler: Arc<ScriptedScheduler>,
+        store_timeout: Duration,
+    ) -> Self {
+        config.container_image_slave = Some("default:1".to_owned());
         let token = CancellationToken::new();
         let (elected, election) = watch::channel(Leadership::Leader);
         let leader = Leader::new("localhost:1", election);
@@ -223,8 +232,9 @@ impl Site {
             &mut Registry::default(),
             token.clone(),
         );
+        runner.dependencies.store_timeout = store_timeout;
         let events = scheduler.attach();
-        let router = config.port.protect(router, access_rules());
+        let router = config.http_port().config().protect(router, access_rules());
         let term = LeaderTerm {
             scheduler: Arc::clone(&scheduler) as Arc<dyn SchedulerApi>,
             events,
@@ -249,7 +259,7 @@ impl Site {
     }
 
     /// Sets the configuration for the next start.
-    pub(crate) fn set_config(&mut self, config: Config) {
+    pub(crate) fn set_config(&mut self, config: Settings) {
         self.config = config;
     }
 
@@ -263,6 +273,7 @@ impl Site {
             self.config.clone(),
             Arc::clone(&self.store),
             Arc::clone(&self.scheduler),
+            TIMEOUT,
         );
         next.dir = self.dir.take();
         next

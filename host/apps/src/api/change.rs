@@ -9,7 +9,7 @@ use transom_web::{ApiError, Json};
 
 use super::Api;
 use super::query::Query;
-use crate::config::OnDeadline;
+use crate::settings::OnDeadline;
 use crate::core::command::{Command, Edit, Options, Origin, StartedDeployment};
 use crate::deploy::{Amount, Canary, Deadline};
 use crate::time::Moment;

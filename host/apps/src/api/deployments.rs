@@ -11,7 +11,7 @@ use super::Api;
 use super::change::{deployment_response, write};
 use super::query::Query;
 use super::task::{ReadinessCheckResult, readiness_results};
-use crate::config::OnDeadline;
+use crate::settings::OnDeadline;
 use crate::core::command::{Command, Edit, Options, Origin};
 use crate::core::snapshot::Snapshot;
 use crate::deploy::plan::Action;

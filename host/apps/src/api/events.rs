@@ -48,7 +48,7 @@ pub(super) async fn stream(
     // Some clients send an empty header with their first request.
     let last = headers.get(&LAST_EVENT_ID).filter(|last| !last.is_empty());
     let last = last.map(|last| String::from_utf8_lossy(last.as_bytes()));
-    let mut key = stream_key(&query, &api.0.config.events.parameters);
+    let mut key = stream_key(&query, &api.0.config.settings.events.parameters);
     key.ids |= last.is_some();
     let listener = Listener {
         disconnect: disconnect.map(|Extension(it)| it).unwrap_or_default(),

@@ -122,8 +122,9 @@ pub(super) async fn leader(State(api): State<Api>) -> Result<Response, ApiError>
 
 /// The enabled features. The one for `TASK_KILLING` is always on.
 fn features(config: &Config) -> Vec<&'static str> {
-    let enabled = config.features.iter().map(|feature| feature.name());
-    std::iter::once("task_killing").chain(enabled).collect()
+    let enabled = config.settings.features();
+    let names = enabled.iter().map(|feature| feature.name());
+    std::iter::once("task_killing").chain(names).collect()
 }
 
 /// `DELETE /v2/leader`: the daemon stops leading and becomes a standby. If there is no other
@@ -160,7 +161,7 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
     let ports = if tls { [0, port] } else { [port, 0] };
     let (framework_id, master) = connection.map_or((None, None), |it| (it.framework_id, it.master));
     let info = MarathonInfo {
-        name: &config.framework_name,
+        name: &config.settings.framework_name,
         version: API_VERSION,
         buildref: env!("CARGO_PKG_VERSION"),
         // As in upstream, where standbys forward this request: clients of any daemon learn whether
@@ -172,7 +173,7 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
         zookeeper_config: ZooKeeperConfig {
             zk: "",
             zk_connection_timeout: 0,
-            zk_max_versions: config.max_versions as u64,
+            zk_max_versions: config.settings.max_versions as u64,
             zk_session_timeout: 0,
             zk_timeout: 0,
         },
@@ -201,23 +202,23 @@ fn marathon_config<'a>(
     MarathonConfig {
         access_control_allow_origin: Some(origins).filter(|origins| !origins.is_empty()),
         checkpoint: true,
-        default_network_name: config.default_network_name.as_deref(),
-        env_vars_prefix: Some(&*config.env_vars_prefix).filter(|prefix| !prefix.is_empty()),
+        default_network_name: config.settings.default_network(),
+        env_vars_prefix: Some(&*config.settings.env_vars_prefix).filter(|prefix| !prefix.is_empty()),
         executor: "//cmd",
-        failover_timeout: config.failover_timeout.as_secs(),
+        failover_timeout: config.settings.failover_timeout,
         features: features(config),
-        framework_name: &config.framework_name,
+        framework_name: &config.settings.framework_name,
         ha: config.shared_store,
         hostname,
         leader_proxy_connection_timeout_ms: millis(Forwarder::CONNECT_TIMEOUT),
         leader_proxy_read_timeout_ms: millis(Forwarder::ANSWER_TIMEOUT),
-        local_port_max: *config.service_ports.end(),
-        local_port_min: *config.service_ports.start(),
+        local_port_max: config.settings.local_port_max,
+        local_port_min: config.settings.local_port_min,
         master,
-        mesos_role: &config.role,
-        mesos_user: &config.user,
-        min_revive_offers_interval: millis(config.revive_interval),
-        task_launch_timeout: millis(config.launch_timeout),
+        mesos_role: &config.settings.role,
+        mesos_user: &config.settings.user,
+        min_revive_offers_interval: millis(crate::Settings::REVIVE_INTERVAL),
+        task_launch_timeout: millis(config.settings.launch_timeout()),
         // Upstream always sends these two. Here `unreachableStrategy` alone decides when lost tasks
         // are given up.
         task_lost_expunge_initial_delay: 300_000,

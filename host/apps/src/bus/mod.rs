@@ -43,7 +43,7 @@ use tokio_util::task::TaskTracker;
 use transom_plugin_host::events::{Event, MAX_EVENT_BYTES, OpenError, Query};
 use transom_web::{Disconnect, Owner, Share, Shares};
 
-use crate::config::Events;
+use crate::settings::Events;
 use crate::policies::{Policies, View};
 use announcements::Announcements;
 pub(crate) use frame::frames;
@@ -213,7 +213,7 @@ impl Bus {
         token: CancellationToken,
     ) -> Self {
         let ring = Ring::new(Bounds {
-            events: settings.buffer_events,
+            events: settings.buffer_events.get(),
             bytes: settings.buffer_bytes,
         });
         let state = Mutex::new(State {

@@ -14,7 +14,7 @@ use transom_plugin_host::Change;
 
 use super::{Gap, Listener, MAX_EVENT_BYTES};
 use crate::check_result::CheckResult;
-use crate::config::PlanForm;
+use crate::settings::PlanForm;
 use crate::deploy::{Deployment, PlanTexts, Step};
 use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::model::{App, HealthCheck, IpProtocol};

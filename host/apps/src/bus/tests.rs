@@ -1,6 +1,7 @@
 //! The event bus without HTTP.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use serde_json::json;
 use transom_testkit::{WAIT_TIMEOUT, wait_for};
 
 use super::*;
-use crate::config::PlanForm;
+use crate::settings::PlanForm;
 use crate::deploy::PlanTexts;
 use crate::testing::Components;
 
@@ -350,7 +351,7 @@ async fn failing_component_closes_its_streams_with_reason() {
 async fn streams_of_a_stuck_component_are_closed_when_its_events_are_dropped() {
     let components = Components::new();
     let settings = Events {
-        buffer_events: 1000,
+        buffer_events: NonZeroUsize::new(1000).unwrap(),
         buffer_bytes: 4 * MAX_EVENT_BYTES,
         ..Events::default()
     };

@@ -35,7 +35,7 @@ use transom_store::typed::{Changes, TypedStore};
 
 use crate::Error;
 use crate::bus::{Bus, Draft, StreamKey, frames, shapes};
-use crate::config::Callbacks as Settings;
+use crate::settings::Callbacks as Settings;
 use delivery::{Delivery, Queued};
 pub(crate) use destination::DestinationError;
 use destination::{CheckedUrl, Policy};
@@ -145,6 +145,7 @@ impl Callbacks {
     /// [`Error::Store`], and [`Error::Record`] if a record cannot be decoded.
     pub(crate) async fn start(
         settings: &Settings,
+        allowed: Vec<Destination>,
         reserved: Reserved,
         store: TypedStore,
         bus: Bus,
@@ -156,13 +157,13 @@ impl Callbacks {
         let stored = stored.map_err(|error| Error::of_store("reading callback subscribers", error))?;
         let callbacks = Self {
             shared: Arc::new(Shared {
-                policy: Arc::new(Policy::new(settings.allow.clone(), reserved)),
+                policy: Arc::new(Policy::new(allowed, reserved)),
                 store,
                 bus,
                 subscribers: Mutex::default(),
                 metrics,
                 attempts: settings.attempts.get(),
-                timeout: settings.timeout,
+                timeout: Duration::from_secs(settings.timeout_seconds.get()),
                 tracker,
                 token,
             }),
@@ -333,7 +334,7 @@ impl Callbacks {
 ///
 /// # Errors
 /// Returns the first text that is not a destination.
-pub fn destinations(texts: &[String]) -> Result<Vec<Destination>, String> {
+pub(crate) fn destinations(texts: &[String]) -> Result<Vec<Destination>, String> {
     let destination = |text: &String| {
         let with_any_port = || {
             let address = text.parse::<std::net::Ipv6Addr>();

@@ -141,19 +141,19 @@ fn url_of_a_stored_subscriber_is_checked_without_resolving_names() {
 /// One of the names does not resolve, and one subscriber is no longer allowed.
 #[tokio::test]
 async fn stored_subscribers_are_kept_until_they_are_removed() {
-    let config = crate::Config {
+    let config = crate::Config::from(crate::Settings {
         callbacks: Settings {
-            allow: destinations(&["hooks.invalid".to_owned()]).unwrap(),
+            allow: vec!["hooks.invalid".to_owned()],
             ..Settings::default()
         },
-        ..crate::Config::default()
-    };
+        ..crate::Settings::default()
+    });
     let (kept, denied) = ("http://hooks.invalid/in", "http://10.0.0.1/in");
     let dir = tempfile::tempdir().unwrap();
     let store = transom_store::open(&format!("file:{}", dir.path().display()))
         .await
         .unwrap();
-    let store = TypedStore::new(store, &config.prefix);
+    let store = TypedStore::new(store, &config.settings.framework_name);
     let mut changes = Changes::default();
     for url in [kept, denied] {
         let record = Record {

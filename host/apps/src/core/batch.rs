@@ -20,7 +20,7 @@ use super::metrics::DeploymentEnd;
 use super::persist::{Changes, SpecRecord};
 use super::spec_state::SpecState;
 use crate::bus::{Draft, shapes};
-use crate::config::OnDeadline;
+use crate::settings::OnDeadline;
 use crate::deploy::Deployment;
 use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::model::Spec;

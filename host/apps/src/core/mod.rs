@@ -51,11 +51,11 @@ use transom_store::Store;
 use transom_store::typed::TypedStore;
 
 use crate::bus::{Bus, Draft, shapes};
-use crate::config::PlanForm;
+use crate::settings::PlanForm;
 use crate::deploy::{Deadline, policy};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
-use crate::model::Settings;
+use crate::model::DefinitionSettings;
 use crate::probes::{Checker, Occasion, Report};
 use crate::task::LaunchSettings;
 use crate::time::Moment;
@@ -86,7 +86,7 @@ pub(crate) struct CoreParts {
     pub(crate) checker: Checker,
     pub(crate) bus: Bus,
     pub(crate) metrics: Metrics,
-    pub(crate) definitions: Settings,
+    pub(crate) definitions: DefinitionSettings,
     pub(crate) launch: LaunchSettings,
     pub(crate) plan_form: PlanForm,
     /// How long a launched task may take to run.
@@ -121,7 +121,7 @@ impl StoredState {
         config: &Config,
         scheduler: &dyn SchedulerApi,
     ) -> Result<Self> {
-        let store = TypedStore::new(store, &config.prefix).with_timeout(config.store_timeout);
+        let store = TypedStore::new(store, &config.settings.framework_name).with_timeout(config.store_timeout);
         let format = format::check(&store).await?;
         let repository = Repository::new(store.clone());
         let records = repository.load().await?;
@@ -172,7 +172,7 @@ pub(crate) struct Core {
     /// Replies that are sent after the events.
     replies: Vec<Box<dyn FnOnce() + Send + Sync>>,
     /// The settings that definitions depend on.
-    definitions: Settings,
+    definitions: DefinitionSettings,
     launch: LaunchSettings,
     plan_form: PlanForm,
     launch_timeout: Duration,

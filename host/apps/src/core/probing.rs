@@ -13,7 +13,7 @@ use super::Core;
 use super::command::Rejection;
 use super::spec_state::SpecState;
 use crate::bus::shapes;
-use crate::config::Checks;
+use crate::settings::Checks;
 use crate::health::{self, HealthState, HealthVerdict, ProbedTask, observe};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, Readiness, Response};

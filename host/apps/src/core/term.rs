@@ -23,7 +23,7 @@ use super::{CoreParts, StoredState};
 use crate::bus::{self, Bus};
 use crate::callbacks::{self, Callbacks};
 use crate::deploy::Deadline;
-use crate::model::Settings;
+use crate::model::DefinitionSettings;
 use crate::policies::Policies;
 use crate::probes::{self, Checker, Limits, REPORT_QUEUE_CAPACITY};
 use crate::task::LaunchSettings;
@@ -115,7 +115,7 @@ impl Dependencies {
         term: LeaderTerm,
     ) -> Result<(Handles, RunningTerm)> {
         let records =
-            TypedStore::new(Arc::clone(&term.store), &config.prefix).with_timeout(config.store_timeout);
+            TypedStore::new(Arc::clone(&term.store), &config.settings.framework_name).with_timeout(config.store_timeout);
         let stored = StoredState::load(term.store, config, term.scheduler.as_ref()).await?;
         // Every task of this term ends when the term ends.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
@@ -123,7 +123,7 @@ impl Dependencies {
         let (reports_in, reports) = mpsc::channel(REPORT_QUEUE_CAPACITY);
         let bus = Bus::new(
             stored.term,
-            &config.events,
+            &config.settings.events,
             Arc::clone(&self.policies),
             self.metrics.bus.clone(),
             tracker.clone(),
@@ -131,7 +131,8 @@ impl Dependencies {
         );
         tracker.spawn(bus.clone().publish_plugin_changes());
         let callbacks = Callbacks::start(
-            &config.callbacks,
+            &config.settings.callbacks,
+            config.callback_destinations.clone(),
             self.reserved.clone(),
             records,
             bus.clone(),
@@ -141,8 +142,8 @@ impl Dependencies {
         )
         .await?;
         let limits = Limits {
-            checks: config.check_concurrency,
-            health: config.health_concurrency,
+            checks: config.settings.checks.concurrency.get(),
+            health: config.settings.health.concurrency.get(),
         };
         let checker = Checker::start(
             Arc::clone(&self.policies),
@@ -161,25 +162,25 @@ impl Dependencies {
             checker,
             bus: bus.clone(),
             metrics: self.metrics.core.clone(),
-            definitions: Settings::new(config),
+            definitions: DefinitionSettings::new(&config.settings),
             launch: LaunchSettings {
-                gpus: config.gpus,
-                checks: config.checks,
-                env_vars_prefix: config.env_vars_prefix.as_str().into(),
+                gpus: config.settings.gpu_scheduling_behavior,
+                checks: config.settings.checks,
+                env_vars_prefix: config.settings.env_vars_prefix.as_str().into(),
             },
-            plan_form: config.events.plan_format,
-            launch_timeout: config.launch_timeout,
-            deadline: config.deployments.deadline.map(|seconds| Deadline {
+            plan_form: config.settings.events.plan_format,
+            launch_timeout: config.settings.launch_timeout(),
+            deadline: config.settings.deployments.deadline_seconds.map(|seconds| Deadline {
                 seconds,
-                on_deadline: config.deployments.on_deadline,
+                on_deadline: config.settings.deployments.on_deadline,
             }),
-            max_running_deployments: config.max_running_deployments,
-            max_apps: config.max_apps,
-            max_instances: config.max_instances,
-            max_versions: config.max_versions,
-            max_definitions_bytes: config.max_definitions_bytes,
-            max_versions_bytes: config.max_versions_bytes,
-            service_ports: config.service_ports.clone(),
+            max_running_deployments: config.settings.max_running_deployments,
+            max_apps: config.settings.max_apps,
+            max_instances: config.settings.max_instances,
+            max_versions: config.settings.max_versions,
+            max_definitions_bytes: config.settings.max_definitions_bytes,
+            max_versions_bytes: config.settings.max_versions_bytes,
+            service_ports: config.settings.service_ports(),
             snapshot: Arc::clone(snapshot),
         };
         let core = super::start(stored, parts, &tracker, token.clone());

@@ -12,7 +12,7 @@ use transom_common::trace::TraceContext;
 
 use super::layers::{Cycle, Layers};
 use super::{Canary, Change, SharedTexts};
-use crate::config::OnDeadline;
+use crate::settings::OnDeadline;
 use crate::ids::{GroupId, SpecId};
 use crate::model::{Effect, Spec};
 use crate::time::Moment;
@@ -250,7 +250,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::config::Checks;
+    use crate::settings::Checks;
     use crate::model::App;
     use crate::testing::app;
     use crate::tree::edit::Restart;

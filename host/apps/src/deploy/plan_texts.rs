@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, json};
 
 use super::plan::{Action, Deployment, Step};
-use crate::config::PlanForm;
+use crate::settings::PlanForm;
 use crate::time::Moment;
 
 /// The texts of a plan. Each event of a deployment contains the whole plan, so they are written once

@@ -2,6 +2,7 @@
 //! keep Marathon's versions and times.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -12,11 +13,11 @@ use super::difference::differences;
 use super::marathon::Marathon;
 use super::report::{Carried, Report};
 use super::task_index::TaskIndex;
-use crate::Config;
+use crate::Settings;
 use crate::core::persist::{PastVersion, SpecRecord, group_key, spec_key, version_key};
 use crate::ids::{GroupId, SpecId};
 use crate::model::pod::read_pod;
-use crate::model::{Invalid, Settings, Spec, VersionInfo, read};
+use crate::model::{DefinitionSettings, Invalid, Spec, VersionInfo, read};
 use crate::time::Moment;
 use crate::tree::edit::{EditContext, Editor, Restart};
 use crate::tree::{Group, Tree};
@@ -40,16 +41,18 @@ struct Imported {
 
 /// The settings with which definitions are parsed.
 struct Context<'a> {
-    config: &'a Config,
-    settings: Settings,
+    config: &'a Settings,
+    settings: DefinitionSettings,
+    service_ports: RangeInclusive<u16>,
 }
 
 impl Definitions {
     /// Reads all definitions. Those that cannot be carried are rejected by name.
-    pub(super) fn read(marathon: &Marathon, config: &Config, index: &TaskIndex, report: &mut Report) -> Self {
+    pub(super) fn read(marathon: &Marathon, config: &Settings, index: &TaskIndex, report: &mut Report) -> Self {
         let context = Context {
             config,
-            settings: Settings::new(config),
+            settings: DefinitionSettings::new(config),
+            service_ports: config.service_ports(),
         };
         let mut all = Self {
             specs: BTreeMap::new(),
@@ -242,7 +245,7 @@ impl Context<'_> {
             definitions: &self.settings,
             force: true,
             max_instances: self.config.max_instances,
-            service_ports: &self.config.service_ports,
+            service_ports: &self.service_ports,
             checks: self.config.checks,
             version,
         }

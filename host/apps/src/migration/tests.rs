@@ -13,7 +13,7 @@ use transom_testkit::ScriptedScheduler;
 use transom_testkit::wait_for;
 
 use super::*;
-use crate::Config;
+use crate::Settings;
 use crate::core::format;
 use crate::core::persist::Repository;
 use crate::testing::{Components, World, agent};
@@ -128,7 +128,7 @@ fn pods_tasks() -> [String; 2] {
 fn translated(marathon: &Marathon, state: &Value) -> (Report, Records) {
     let state: GetState = serde_json::from_value(state.clone()).unwrap();
     let framework: FrameworkInfo = serde_json::from_value(framework_json()).unwrap();
-    translate(marathon, &state, &Config::default(), &framework)
+    translate(marathon, &state, &Settings::default(), &framework)
 }
 
 fn all_tasks(app: &str) -> Value {
@@ -313,9 +313,9 @@ fn apps_with_persistent_volumes_are_rejected_once_and_their_tasks_with_them() {
         roles: vec!["ops".to_owned()],
         ..serde_json::from_value(framework_json()).unwrap()
     };
-    let config = Config {
+    let config = Settings {
         role: "ops".to_owned(),
-        ..Config::default()
+        ..Settings::default()
     };
     let (report, _) = translate(&marathon, &state, &config, &ours);
     let rejected: Vec<&Finding> = report
@@ -437,7 +437,7 @@ async fn tasks_with_older_ids_are_imported_killed_and_replaced_by_new_ones() {
         {
             scheduler.take_over(serde_json::from_value(task.clone()).unwrap());
         }
-        let world = World::with(Config::default(), scheduler, Components::new(), dir).await;
+        let world = World::with(Settings::default(), scheduler, Components::new(), dir).await;
         let shown = world.get("/v2/apps/web/api").await["app"].clone();
         assert_eq!(
             (&shown["tasks"][0]["id"], &shown["tasksRunning"]),
@@ -588,7 +588,7 @@ async fn store_of_the_first_daemons_is_read_and_gets_its_format() {
     for task in tasks() {
         scheduler.take_over(serde_json::from_value(raw[task].clone()).unwrap());
     }
-    let world = World::with(Config::default(), scheduler, Components::new(), dir).await;
+    let world = World::with(Settings::default(), scheduler, Components::new(), dir).await;
     let apps = world.get("/v2/apps").await;
     assert!(!apps["apps"].as_array().unwrap().is_empty(), "{apps}");
     assert_eq!(world.scheduler.launches(), 0);

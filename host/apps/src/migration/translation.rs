@@ -10,7 +10,7 @@ use super::marathon::Marathon;
 use super::report::Report;
 use super::task_index::TaskIndex;
 use super::{Records, settings, tasks};
-use crate::Config;
+use crate::Settings;
 
 /// Translates a Marathon's state for a service with this configuration, which will subscribe with
 /// `framework`. `state` is the master's view, which must be read after Marathon's responses.
@@ -19,7 +19,7 @@ use crate::Config;
 pub fn translate(
     marathon: &Marathon,
     state: &GetState,
-    config: &Config,
+    config: &Settings,
     framework: &FrameworkInfo,
 ) -> (Report, Records) {
     let mut report = Report::default();

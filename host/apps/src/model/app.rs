@@ -10,7 +10,7 @@ use super::{
     Check, Container, Effect, Engine, EnvValue, ExecutorResources, HealthCheck, Network, NetworkMode,
     PortDefinition, PortMapping, ReadinessCheck, ResourceLimits, SecretDef, Volume,
 };
-use crate::config::Checks;
+use crate::settings::Checks;
 use crate::ids::SpecId;
 use crate::time::Moment;
 
@@ -332,7 +332,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::*;
-    use crate::config::{Exec, Network as CheckNetwork};
+    use crate::settings::CheckRunner;
     use crate::model::effects;
     use crate::testing::app;
 
@@ -459,8 +459,9 @@ mod tests {
             ..full.clone()
         };
         let by_agents = Checks {
-            network: CheckNetwork::Cluster,
-            exec: Exec::Cluster,
+            network_from: CheckRunner::Agent,
+            exec_from: CheckRunner::Agent,
+            ..Checks::default()
         };
         assert_eq!(full.effect_of(&without, by_agents), Effect::Replace);
         assert_eq!(without.effect_of(&full, by_agents), Effect::Replace);

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::config::{Checks, Exec, Network};
+use crate::settings::{CheckRunner, Checks};
 
 /// A check: exactly one kind, and its times. An app names the port by number or index, a pod by the
 /// name of an endpoint.
@@ -26,8 +26,8 @@ impl<P> Check<P> {
     /// Whether this daemon, and not the agent, makes the check.
     pub(crate) fn is_made_by_daemon(&self, checks: Checks) -> bool {
         match self.kind {
-            CheckKind::Http { .. } | CheckKind::Tcp { .. } => checks.network == Network::Host,
-            CheckKind::Exec { .. } => checks.exec == Exec::Host,
+            CheckKind::Http { .. } | CheckKind::Tcp { .. } => checks.network_from == CheckRunner::Daemon,
+            CheckKind::Exec { .. } => checks.exec_from == CheckRunner::Daemon,
             CheckKind::Plugin(_) => true,
         }
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{
-    App, Docker, Engine, EnvValue, IpcMode, LinuxInfo, PullConfig, SecretDef, Settings, volume_rules,
+    App, Docker, Engine, EnvValue, IpcMode, LinuxInfo, PullConfig, SecretDef, DefinitionSettings, volume_rules,
 };
-use crate::config::Feature;
+use crate::settings::Feature;
 use transom_web::Problems;
 
 /// Adds the problems of the app's container, if it has one.
-pub(super) fn check(app: &App, settings: &Settings, problems: &mut Problems) {
+pub(super) fn check(app: &App, settings: &DefinitionSettings, problems: &mut Problems) {
     let Some(container) = &app.container else { return };
     match (&container.docker, container.engine) {
         (None, Engine::Docker) => problems.add("/container/docker", "not defined"),
@@ -26,7 +26,7 @@ pub(super) fn check(app: &App, settings: &Settings, problems: &mut Problems) {
     volume_rules::check(app, container, settings, problems);
 }
 
-fn image(app: &App, docker: &Docker, engine: Engine, settings: &Settings, problems: &mut Problems) {
+fn image(app: &App, docker: &Docker, engine: Engine, settings: &DefinitionSettings, problems: &mut Problems) {
     let Some(config) = &docker.pull_config else { return };
     let path = "/container/docker/pullConfig";
     if engine == Engine::Docker {
@@ -40,7 +40,7 @@ fn image(app: &App, docker: &Docker, engine: Engine, settings: &Settings, proble
 pub(super) fn pull_config(
     config: &PullConfig,
     secrets: &BTreeMap<String, SecretDef>,
-    settings: &Settings,
+    settings: &DefinitionSettings,
     path: &str,
     problems: &mut Problems,
 ) {
@@ -84,7 +84,7 @@ pub(super) fn ipc_info(info: &LinuxInfo, path: &str, problems: &mut Problems) {
 }
 
 /// Adds the problems of the app's secrets and of references to them in the environment.
-pub(super) fn secrets(app: &App, settings: &Settings, problems: &mut Problems) {
+pub(super) fn secrets(app: &App, settings: &DefinitionSettings, problems: &mut Problems) {
     defined_secrets(&app.secrets, settings, problems);
     for (index, name) in app.env.keys().enumerate() {
         if name.is_empty() {
@@ -102,7 +102,7 @@ pub(super) fn secrets(app: &App, settings: &Settings, problems: &mut Problems) {
 /// Adds the problems of the secrets that an app or a pod defines.
 pub(super) fn defined_secrets(
     secrets: &BTreeMap<String, SecretDef>,
-    settings: &Settings,
+    settings: &DefinitionSettings,
     problems: &mut Problems,
 ) {
     if !secrets.is_empty() && !settings.features.contains(&Feature::Secrets) {
@@ -115,7 +115,7 @@ pub(super) fn defined_secrets(
 pub(super) fn references(
     env: &BTreeMap<String, EnvValue>,
     secrets: &BTreeMap<String, SecretDef>,
-    settings: &Settings,
+    settings: &DefinitionSettings,
     path: &str,
     problems: &mut Problems,
 ) {

@@ -4,14 +4,14 @@
 use serde_json::{Value, json};
 
 use super::volume_tests::{dvdi, volume};
-use super::{App, Invalid, Settings, read, rules};
-use crate::config::Feature;
+use super::{App, Invalid, DefinitionSettings, read, rules};
+use crate::settings::Feature;
 use crate::ids::SpecId;
 use crate::testing::settings;
 use crate::time::Moment;
 use transom_web::Problems;
 
-fn define(body: &Value, settings: &Settings) -> Result<App, Problems> {
+fn define(body: &Value, settings: &DefinitionSettings) -> Result<App, Problems> {
     let mut update = read(body).map_err(|invalid| match invalid {
         Invalid::Shape(problems) | Invalid::Rules(problems) => problems,
     })?;
@@ -412,7 +412,7 @@ fn resident_apps_follow_the_rules() {
 
 #[test]
 fn features_are_required_by_name() {
-    let none = Settings {
+    let none = DefinitionSettings {
         features: [].into(),
         ..settings()
     };
@@ -539,7 +539,7 @@ fn other_fields_follow_the_rules() {
 
 #[test]
 fn change_of_the_network_moves_the_ports() {
-    let settings = Settings {
+    let settings = DefinitionSettings {
         default_network_name: Some("default-net".to_owned()),
         ..settings()
     };

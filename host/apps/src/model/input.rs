@@ -11,7 +11,7 @@ use super::reader::{Reader, nul_characters, read_choice};
 use super::readiness::{self, ReadinessCheck};
 use super::{
     App, Artifact, Constraint, EnvValue, ExecutorResources, KillSelection, Residency, ResourceLimits,
-    SecretDef, Settings, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input, limits_input,
+    SecretDef, DefinitionSettings, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input, limits_input,
     patch,
 };
 use crate::ids::{GroupId, IdError, SpecId};
@@ -399,7 +399,7 @@ impl AppUpdate {
         &mut self,
         id: SpecId,
         base: Option<&App>,
-        settings: &Settings,
+        settings: &DefinitionSettings,
         version: Moment,
     ) -> App {
         let mut app = base

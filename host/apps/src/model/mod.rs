@@ -35,7 +35,7 @@ mod readiness;
 mod resident_rules;
 pub(crate) mod rules;
 mod secret;
-mod settings;
+mod definition_settings;
 mod size;
 mod spec;
 mod volume;
@@ -64,7 +64,7 @@ pub(crate) use port::{PortDefinition, PortMapping, Protocol};
 pub(crate) use readiness::{ReadinessCheck, Scheme};
 pub(crate) use rules::COMMAND_EXECUTOR;
 pub(crate) use secret::{EnvValue, SecretDef};
-pub(crate) use settings::Settings;
+pub(crate) use definition_settings::DefinitionSettings;
 pub(crate) use size::{Size, json_bytes};
 pub(crate) use spec::Spec;
 pub(crate) use volume::{

@@ -7,7 +7,7 @@ use super::container_input::{ContainerInput, DockerNetwork};
 use super::port_input::{self, bad_name, is_name};
 use super::reader::Reader;
 use super::reader::read_choice;
-use super::{App, Container, Engine, Network, NetworkMode, PortDefinition, PortMapping, Settings};
+use super::{App, Container, Engine, Network, NetworkMode, PortDefinition, PortMapping, DefinitionSettings};
 use transom_web::Problems;
 
 /// The network that upstream's agents use as a bridge.
@@ -215,7 +215,7 @@ impl NetworkInput {
     /// Sets networks, container and ports of `app`, with their defaults. As in upstream, ports that
     /// do not apply are dropped: mappings in host networking, `portDefinitions` in other networks.
     /// Upstream's earlier versions show both forms for every app in a bridge network.
-    pub(super) fn apply(self, app: &mut App, settings: &Settings) {
+    pub(super) fn apply(self, app: &mut App, settings: &DefinitionSettings) {
         app.networks = self.networks.unwrap_or_else(|| std::mem::take(&mut app.networks));
         fill_defaults(&mut app.networks, settings);
         let host = app.uses_host_network();
@@ -235,7 +235,7 @@ impl NetworkInput {
 }
 
 /// Sets the defaults: host networking, and the configured name for container networks without one.
-pub(super) fn fill_defaults(networks: &mut Vec<Network>, settings: &Settings) {
+pub(super) fn fill_defaults(networks: &mut Vec<Network>, settings: &DefinitionSettings) {
     if networks.is_empty() {
         networks.push(Network::new(NetworkMode::Host));
     }

@@ -2,10 +2,10 @@
 //! attributes component are checked elsewhere.
 
 use super::{
-    App, Check, CheckKind, CheckPort, Engine, ResourceLimit, ResourceLimits, Settings, container_rules,
+    App, Check, CheckKind, CheckPort, Engine, ResourceLimit, ResourceLimits, DefinitionSettings, container_rules,
     health_check, network_rules, readiness, resident_rules,
 };
-use crate::config::Feature;
+use crate::settings::Feature;
 use transom_web::Problems;
 
 pub(crate) use super::resident_rules::check_update;
@@ -15,7 +15,7 @@ const SINGLE_INSTANCE: &str = "MARATHON_SINGLE_INSTANCE_APP";
 
 /// All problems of `app`. Parts that are not supported yet are reported only for a definition that
 /// has no other problem.
-pub(crate) fn check(app: &App, settings: &Settings) -> Problems {
+pub(crate) fn check(app: &App, settings: &DefinitionSettings) -> Problems {
     let mut problems = Problems::default();
     program(app, &mut problems);
     network_rules::check(app, &mut problems);
@@ -79,7 +79,7 @@ fn is_executor(executor: &str) -> bool {
     matches!(executor, "" | COMMAND_EXECUTOR) || path.split('/').all(|part| !part.is_empty())
 }
 
-fn resources(app: &App, settings: &Settings, problems: &mut Problems) {
+fn resources(app: &App, settings: &DefinitionSettings, problems: &mut Problems) {
     if app.gpus > 0 {
         settings.require(Feature::GpuResources, "/gpus", problems);
         if app.engine() == Some(Engine::Docker) {
@@ -112,7 +112,7 @@ pub(super) fn resource_limits(
 }
 
 /// Adds the problems of the role of an app or a pod, and of the roles whose resources it accepts.
-pub(super) fn roles(role: &str, accepted: &[String], settings: &Settings, problems: &mut Problems) {
+pub(super) fn roles(role: &str, accepted: &[String], settings: &DefinitionSettings, problems: &mut Problems) {
     let allowed = settings.allowed_roles();
     if !allowed.contains(&role) {
         let expected = allowed.join(", ");

@@ -3,15 +3,15 @@
 
 use serde_json::{Value, json};
 
-use super::super::{App, AppUpdate, Effect, Invalid, Settings, read};
-use crate::config::{Checks, Feature};
+use super::super::{App, AppUpdate, Effect, Invalid, DefinitionSettings, read};
+use crate::settings::{Checks, Feature};
 use crate::ids::SpecId;
 use crate::time::Moment;
 use transom_web::Problems;
 
 /// The default settings of a service.
-fn plain() -> Settings {
-    Settings {
+fn plain() -> DefinitionSettings {
+    DefinitionSettings {
         role: "*".to_owned(),
         enforces_role: false,
         other_roles: Vec::new(),
@@ -21,7 +21,7 @@ fn plain() -> Settings {
 }
 
 /// The settings in a case of a fixture.
-pub(in crate::model) fn configured(case: &Value) -> Settings {
+pub(in crate::model) fn configured(case: &Value) -> DefinitionSettings {
     let config = &case["config"];
     let text = |key: &str| config[key].as_str().map(str::to_owned);
     let features = config["enable_features"].as_array().into_iter().flatten();
@@ -29,7 +29,7 @@ pub(in crate::model) fn configured(case: &Value) -> Settings {
         "secrets" => Feature::Secrets,
         other => panic!("{other}"),
     };
-    Settings {
+    DefinitionSettings {
         role: text("mesos_role").unwrap_or_else(|| "*".to_owned()),
         enforces_role: false,
         other_roles: Vec::new(),
@@ -42,7 +42,7 @@ fn define(body: &Value) -> Result<App, Invalid> {
     define_with(body, &plain())
 }
 
-fn define_with(body: &Value, settings: &Settings) -> Result<App, Invalid> {
+fn define_with(body: &Value, settings: &DefinitionSettings) -> Result<App, Invalid> {
     let mut update: AppUpdate = read(body)?;
     let id = update.id.clone();
     let app = update.apply(
@@ -63,7 +63,7 @@ fn problems(body: &Value) -> Problems {
     problems_with(body, &plain())
 }
 
-fn problems_with(body: &Value, settings: &Settings) -> Problems {
+fn problems_with(body: &Value, settings: &DefinitionSettings) -> Problems {
     match define_with(body, settings) {
         Ok(_) => Problems::default(),
         Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => problems,
@@ -346,7 +346,7 @@ fn resident_with(more: &Value) -> App {
     body.as_object_mut()
         .unwrap()
         .extend(more.as_object().unwrap().clone());
-    let settings = Settings {
+    let settings = DefinitionSettings {
         role: "dev".to_owned(),
         ..crate::testing::settings()
     };
@@ -373,7 +373,7 @@ fn changes_of_resident_apps_match_the_fixtures() {
             }
         };
         let (old, new) = (resident_with(&json!({})), resident_with(&more));
-        let settings = Settings {
+        let settings = DefinitionSettings {
             role: "dev".to_owned(),
             ..crate::testing::settings()
         };

@@ -11,7 +11,7 @@ use super::{
     App, Check, Constraint, Effect, HealthCheck, KillSelection, Pod, ReadinessCheck, UnreachableStrategy,
     UpgradeStrategy, VersionInfo,
 };
-use crate::config::Checks;
+use crate::settings::Checks;
 use crate::ids::SpecId;
 use crate::time::Moment;
 

@@ -3,16 +3,16 @@
 use super::network_rules::repeats;
 use super::{
     App, Container, CsiVolume, DiskKind, DvdiVolume, Engine, ExternalVolume, PersistentVolume, ReadMode,
-    Settings, Volume,
+    DefinitionSettings, Volume,
 };
-use crate::config::Feature;
+use crate::settings::Feature;
 use transom_web::Problems;
 
 /// The option that names the driver of a volume.
 pub(crate) const DRIVER: &str = "dvdi/driver";
 
 /// Adds the problems of the container's volumes.
-pub(super) fn check(app: &App, container: &Container, settings: &Settings, problems: &mut Problems) {
+pub(super) fn check(app: &App, container: &Container, settings: &DefinitionSettings, problems: &mut Problems) {
     let names = container.volumes.iter().filter_map(|volume| match volume {
         Volume::External { external, .. } => external.name(),
         _ => None,

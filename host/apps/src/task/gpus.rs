@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::LaunchSettings;
-use crate::config::GpuScheduling;
+use crate::settings::GpuScheduling;
 
 /// Upstream's label with which a definition overrides the setting for offers with GPUs.
 const GPU_SCHEDULING: &str = "GPU_SCHEDULING_BEHAVIOR";

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use transom_scheduler::{AgentLocation, MemberPlacement};
 
 use super::*;
-use crate::config::{Checks, Exec, Network};
+use crate::settings::{CheckRunner, Checks};
 use crate::testing::{agent, networked_record, pod};
 
 const GROUP: &str = "shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.2";
@@ -407,8 +407,9 @@ fn health_check_probes_the_port_in_the_container() {
 #[test]
 fn task_has_a_check_only_when_the_agent_makes_it() {
     let cluster = Checks {
-        network: Network::Cluster,
-        exec: Exec::Cluster,
+        network_from: CheckRunner::Agent,
+        exec_from: CheckRunner::Agent,
+        ..Checks::default()
     };
     let endpoint = json!([{"name": "web"}]);
     let check = json!({"http": {"endpoint": "web", "path": "/p"}});

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use transom_web::Problems;
 
 use super::{Group, Tree, rules as tree_rules};
-use crate::config::Checks;
+use crate::settings::Checks;
 use crate::ids::{GroupId, SpecId, length_problem};
 use crate::model::pod::{PodInput, rules as pod_rules};
 use crate::model::{
-    AppUpdate, Effect, GroupUpdate, Invalid, Settings, Size, Spec, VersionInfo, ports, rules,
+    AppUpdate, Effect, GroupUpdate, Invalid, DefinitionSettings, Size, Spec, VersionInfo, ports, rules,
 };
 use crate::time::Moment;
 
@@ -24,7 +24,7 @@ const MAX_DEFINITION_BYTES: u64 = 4 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EditContext<'a> {
     /// The settings that definitions depend on.
-    pub(crate) definitions: &'a Settings,
+    pub(crate) definitions: &'a DefinitionSettings,
     /// Whether the role of an app or pod with persistent volumes may change.
     pub(crate) force: bool,
     /// The number of instances that an app or pod may have.
@@ -174,7 +174,7 @@ impl<'a> Editor<'a> {
 
     /// The settings for a definition. The role of its top-level group is allowed, and may be
     /// enforced by that group; an existing definition with another role may keep it.
-    fn settings(&self, id: &SpecId, present: Option<&Spec>) -> Cow<'a, Settings> {
+    fn settings(&self, id: &SpecId, present: Option<&Spec>) -> Cow<'a, DefinitionSettings> {
         let settings = self.context.definitions;
         match self.tree.enforced_role(id) {
             Some(role) if present.is_none_or(|present| present.role() == role) => {

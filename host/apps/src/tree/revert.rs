@@ -92,7 +92,7 @@ mod tests {
             force: false,
             max_instances: 100,
             service_ports: &(10_000..=20_000),
-            checks: crate::config::Checks::default(),
+            checks: crate::settings::Checks::default(),
             version: crate::time::Moment::now(),
         }
     }

@@ -13,8 +13,8 @@ use crate::exit::{Misconfigured, Unavailable};
 /// A configuration with the section `[apps]`.
 pub(super) struct DaemonConfig {
     pub(super) settings: Settings,
-    /// The service's settings; `prefix` is the prefix of its records in the store.
-    pub(super) apps: transom_apps::Config,
+    /// The service's section; `framework_name` is the prefix of its records in the store.
+    pub(super) apps: transom_apps::Settings,
     /// The framework that the service registers.
     pub(super) framework: FrameworkInfo,
     file: PathBuf,
@@ -24,7 +24,7 @@ impl DaemonConfig {
     /// Reads a configuration.
     pub(super) fn load(file: &Path) -> anyhow::Result<Self> {
         let (settings, _) = transom_config::load(Some(file), Overrides::default()).context(Misconfigured)?;
-        let Some((apps, framework)) = parts::apps::service_and_framework(&settings) else {
+        let Some(apps) = settings.apps.clone() else {
             return Err(anyhow::anyhow!(
                 "{} has no section [apps], so no store of apps",
                 file.display()
@@ -32,9 +32,9 @@ impl DaemonConfig {
             .context(Misconfigured);
         };
         Ok(Self {
+            framework: apps.framework(settings.cluster.principal.clone()),
             settings,
             apps,
-            framework,
             file: file.to_owned(),
         })
     }

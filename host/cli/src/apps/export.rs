@@ -39,14 +39,14 @@ impl Export {
             .context(Unavailable);
         }
         let store = daemon_config.store().await?;
-        let backup = Backup::of_store(store, &daemon_config.apps.prefix).await;
+        let backup = Backup::of_store(store, &daemon_config.apps.framework_name).await;
         let backup = backup.context(Unavailable)?;
         let text = serde_json::to_string_pretty(&backup)? + "\n";
         if backup.is_empty() {
             bail!(
                 "the store {} has no apps under {}",
                 daemon_config.settings.store.server,
-                daemon_config.apps.prefix
+                daemon_config.apps.framework_name
             );
         }
         match &self.to {

@@ -81,7 +81,7 @@ impl Import {
             None
         } else {
             match daemon_config.store().await {
-                Ok(store) => Some(Target::new(store, daemon_config.apps.prefix.clone())),
+                Ok(store) => Some(Target::new(store, daemon_config.apps.framework_name.clone())),
                 Err(error) if self.dry_run => {
                     report.reject("store", format!("{}.", error_line(&error)));
                     None
@@ -198,14 +198,14 @@ fn read_backup(file: &Path, daemon_config: &DaemonConfig) -> anyhow::Result<(Rep
     }
     let backup = Backup::parse(&text).with_context(|| format!("{} cannot be imported", file.display()))?;
     let mut report = Report::default();
-    if backup.framework() != daemon_config.apps.prefix {
+    if backup.framework() != daemon_config.apps.framework_name {
         report.differs(
             "apps.framework_name",
             format!(
                 "The backup is from the framework {:?}, and this configuration names the framework {:?}: the DNS names of \
                  tasks will contain the new name.",
                 backup.framework(),
-                daemon_config.apps.prefix
+                daemon_config.apps.framework_name
             ),
         );
     }

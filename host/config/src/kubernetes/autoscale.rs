@@ -1,53 +1,36 @@
 //! `[kubernetes.agents.autoscale]`: the settings of the autoscaler, which adjusts the count of agents
 //! to the pods.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use super::{Period, schema, settings};
 
-use super::{Period, schema};
+settings! {
+    /// `[kubernetes.agents]`: the agents of the framework.
+    pub struct Agents {
+        /// `[kubernetes.agents.autoscale]`: the autoscaler, which adjusts the count of agents to the pods.
+        pub autoscale: Autoscale;
+    }
+}
 
-/// `[kubernetes.agents]`: the agents of the framework.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Agents {
+settings! {
     /// `[kubernetes.agents.autoscale]`: the autoscaler, which adjusts the count of agents to the pods.
-    pub autoscale: Autoscale,
-}
-
-/// `[kubernetes.agents.autoscale]`: the autoscaler, which adjusts the count of agents to the pods.
-#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Autoscale {
-    /// Whether the autoscaler adjusts the count of agents to the pods.
-    pub enabled: bool,
-    /// The minimum count of agents, also for requests to scale; at least 1.
-    pub min: u32,
-    /// The maximum count of agents, also for requests to scale; not set: `max_scale`.
-    pub max: Option<u32>,
-    /// How long pods must be unschedulable before agents are added for them.
-    #[schemars(with = "schema::Period")]
-    pub scale_up_delay: Period,
-    /// How long an agent must be idle before it is removed.
-    #[schemars(with = "schema::Period")]
-    pub scale_down_delay: Period,
-    /// The time between two changes of the count.
-    #[schemars(with = "schema::Period")]
-    pub cooldown: Period,
-    /// The maximum number of agents that are added in one change.
-    pub step: u32,
-}
-
-impl Default for Autoscale {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            min: 1,
-            max: None,
-            scale_up_delay: Period::seconds(30),
-            scale_down_delay: Period::seconds(600),
-            cooldown: Period::seconds(60),
-            step: 2,
-        }
+    pub struct Autoscale {
+        /// Whether the autoscaler adjusts the count of agents to the pods.
+        pub enabled: bool;
+        /// The minimum count of agents, also for requests to scale; at least 1.
+        pub min: u32 = 1;
+        /// The maximum count of agents, also for requests to scale; not set: `max_scale`.
+        pub max: Option<u32>;
+        /// How long pods must be unschedulable before agents are added for them.
+        #[schemars(with = "schema::Period")]
+        pub scale_up_delay: Period = Period::seconds(30);
+        /// How long an agent must be idle before it is removed.
+        #[schemars(with = "schema::Period")]
+        pub scale_down_delay: Period = Period::seconds(600);
+        /// The time between two changes of the count.
+        #[schemars(with = "schema::Period")]
+        pub cooldown: Period = Period::seconds(60);
+        /// The maximum number of agents that are added in one change.
+        pub step: u32 = 2;
     }
 }
 

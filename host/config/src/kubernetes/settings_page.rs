@@ -1,60 +1,26 @@
-//! Compares `docs/framework-settings.md` with the settings: keys and meanings are those of the structs,
-//! variables those of the table in [`variables`], defaults those of the code.
+//! Compares `docs/framework-settings.md` with the settings: keys, meanings and defaults are those of the
+//! structs, variables those of the table in [`variables`].
 
 use serde_json::Value;
 
 use super::{Kubernetes, variables};
 
 const PAGE: &str = include_str!("../../../../docs/framework-settings.md");
-/// The source files with the structs of the section. The fields' comments are the meanings on the page.
-const SOURCES: [&str; 2] = [include_str!("mod.rs"), include_str!("autoscale.rs")];
 
-/// A field of a struct, with its comment in one line.
-struct Field {
-    name: String,
-    kind: String,
-    meaning: String,
-}
-
-/// The fields of a struct that are keys; `None` if no source contains the struct.
-fn fields(name: &str) -> Option<Vec<Field>> {
-    let head = format!("struct {name} {{\n");
-    let (_, body) = SOURCES.iter().find_map(|source| source.split_once(&head))?;
-    let (body, _) = body.split_once("\n}").expect("its end");
-    let (mut fields, mut comment, mut is_key) = (Vec::new(), Vec::new(), true);
-    for line in body.lines().map(str::trim) {
-        if let Some(text) = line.strip_prefix("///") {
-            comment.push(text.trim());
-        } else if line == "#[serde(skip)]" {
-            is_key = false;
-        } else if let Some((name, kind)) = line.strip_prefix("pub ").and_then(|field| field.split_once(": "))
-        {
-            let meaning = std::mem::take(&mut comment).join(" ");
-            if std::mem::replace(&mut is_key, true) {
-                fields.push(Field {
-                    name: name.to_owned(),
-                    kind: kind.trim_end_matches(',').to_owned(),
-                    meaning,
-                });
-            }
-        }
-    }
-    Some(fields)
-}
-
-/// Adds the rows of a struct, and of the structs in it.
-fn add_rows(rows: &mut Vec<(String, String)>, name: &str, prefix: &str, defaults: &Value) {
-    for Field { name, kind, meaning } in fields(name).expect("a struct in the sources") {
-        let (key, default) = (format!("{prefix}{name}"), &defaults[&name]);
-        assert!(
-            !meaning.is_empty(),
-            "`{key}` has no comment that says its meaning"
-        );
-        if fields(&kind).is_some() {
-            add_rows(rows, &kind, &format!("{key}."), default);
+/// Adds the rows of a table, and of the tables in it.
+fn add_rows(rows: &mut Vec<(String, String)>, root: &Value, table: &Value, prefix: &str, defaults: &Value) {
+    for (name, field) in table["properties"].as_object().expect("a table") {
+        let (key, default) = (format!("{prefix}{name}"), &defaults[name]);
+        if default.is_object() {
+            let nested = field["$ref"].as_str().and_then(|name| root.pointer(&name[1..]));
+            add_rows(rows, root, nested.expect("its schema"), &format!("{key}."), default);
             continue;
         }
-        assert!(!default.is_object(), "{kind} is in none of SOURCES");
+        let words: Vec<&str> = field["description"]
+            .as_str()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         let names: Vec<String> = variables::names_of(&key)
             .map(|name| format!("`{name}`"))
             .collect();
@@ -62,7 +28,7 @@ fn add_rows(rows: &mut Vec<(String, String)>, name: &str, prefix: &str, defaults
             Value::Null => String::new(),
             default => format!("`{default}`"),
         };
-        let row = format!("| `{key}` | {} | {default} | {meaning} |", names.join(", "));
+        let row = format!("| `{key}` | {} | {default} | {} |", names.join(", "), words.join(" "));
         // An empty cell is written as one blank.
         let row = row.replace("|  |", "| |").replace("|  |", "| |");
         rows.push((key, row));
@@ -72,14 +38,10 @@ fn add_rows(rows: &mut Vec<(String, String)>, name: &str, prefix: &str, defaults
 #[test]
 fn settings_page_has_a_row_for_each_key() {
     let defaults = serde_json::to_value(Kubernetes::default()).expect("JSON");
+    let schema = schemars::schema_for!(Kubernetes).to_value();
     let mut rows = Vec::new();
-    add_rows(&mut rows, "Kubernetes", "", &defaults);
+    add_rows(&mut rows, &schema, &schema, "", &defaults);
     let keys: Vec<&str> = rows.iter().map(|(key, _)| key.as_str()).collect();
-    for key in defaults.as_object().expect("an object").keys() {
-        let nested = format!("{key}.");
-        let has_row = |row: &&str| row == key || row.starts_with(&nested);
-        assert!(keys.iter().any(has_row), "`{key}` is in none of SOURCES");
-    }
 
     let key_of = |row: &str| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned());
     let mut problems = Vec::new();

@@ -1,6 +1,5 @@
 //! The configurations of the parts of the daemon, each from its section of the settings.
 
-pub mod apps;
 pub mod cluster;
 pub mod discovery;
 pub mod kubernetes;

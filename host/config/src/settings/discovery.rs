@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use transom_common::schema;
 use transom_web::AllowedHost;
-
-use crate::schema;
 
 /// `[discovery]`: DNS and HTTP lookups of running tasks.
 //

@@ -3,45 +3,29 @@
 use std::collections::BTreeMap;
 
 use reqwest::header::{HeaderName, HeaderValue};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use transom_common::Secret;
+use transom_common::{Secret, schema, settings};
 
-use crate::schema;
 
-/// `[telemetry]`: traces, exported by OTLP over HTTP (protobuf). Off without an endpoint.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Telemetry {
-    /// The collector, such as `http://127.0.0.1:4318`; spans are posted to `/v1/traces` below it.
-    pub otlp_endpoint: Option<String>,
-    /// Headers of each request to the collector, such as `authorization`.
-    #[schemars(with = "BTreeMap<String, schema::Secret>")]
-    pub otlp_headers: BTreeMap<String, Secret>,
-    /// The timeout of a request to the collector.
-    pub otlp_timeout_seconds: u64,
-    /// The share of traces that are exported, from 0 to 1. It applies to traces that begin in this
-    /// daemon; for a request with `traceparent`, the sampling decision of the client applies.
-    pub sample_ratio: f64,
-    /// `service.name` of the resource.
-    pub service_name: String,
-    /// Further attributes of the resource, such as `deployment.environment.name`.
-    pub resource_attributes: BTreeMap<String, String>,
-    /// The maximum number of spans that wait for their export; further ones are dropped.
-    pub queue_spans: usize,
-}
-
-impl Default for Telemetry {
-    fn default() -> Self {
-        Telemetry {
-            otlp_endpoint: None,
-            otlp_headers: BTreeMap::new(),
-            otlp_timeout_seconds: 10,
-            sample_ratio: 1.0,
-            service_name: "transom".to_owned(),
-            resource_attributes: BTreeMap::new(),
-            queue_spans: 8192,
-        }
+settings! {
+    /// `[telemetry]`: traces, exported by OTLP over HTTP (protobuf). Off without an endpoint.
+    #[derive(PartialEq)]
+    pub struct Telemetry {
+        /// The collector, such as `http://127.0.0.1:4318`; spans are posted to `/v1/traces` below it.
+        pub otlp_endpoint: Option<String>;
+        /// Headers of each request to the collector, such as `authorization`.
+        #[schemars(with = "BTreeMap<String, schema::Secret>")]
+        pub otlp_headers: BTreeMap<String, Secret>;
+        /// The timeout of a request to the collector.
+        pub otlp_timeout_seconds: u64 = 10;
+        /// The share of traces that are exported, from 0 to 1. It applies to traces that begin in this
+        /// daemon; for a request with `traceparent`, the sampling decision of the client applies.
+        pub sample_ratio: f64 = 1.0;
+        /// `service.name` of the resource.
+        pub service_name: String = "transom".to_owned();
+        /// Further attributes of the resource, such as `deployment.environment.name`.
+        pub resource_attributes: BTreeMap<String, String>;
+        /// The maximum number of spans that wait for their export; further ones are dropped.
+        pub queue_spans: usize = 8192;
     }
 }
 

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use transom_framework::{Forwarding, Leader, Route, ask};
 use transom_web::{Forwarder, RequestMetrics};
 
-use crate::Config;
+use crate::Settings;
 use crate::core::command::{Command, Rejection, Reply};
 use crate::core::term::Handles;
 use crate::dependencies::{AgentDirectory, Matcher};
@@ -55,7 +55,7 @@ pub(crate) struct Api(pub(crate) Arc<Shared>);
 
 /// See [`Api`].
 pub(crate) struct Shared {
-    pub(crate) config: Config,
+    pub(crate) config: Settings,
     pub(crate) index: Arc<JobIndex>,
     pub(crate) reasons: ReasonsByTask,
     pub(crate) matcher: Arc<dyn Matcher>,
@@ -106,8 +106,9 @@ pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -
         .fold(Router::new(), |router, (path, answers)| {
             router.route(path, answers)
         });
+    let credentials = api.0.config.http_port().config().credentials;
     let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, |_, _| Route::Forward)
-        .with_credentials(api.0.config.port.credentials.as_ref());
+        .with_credentials(credentials.as_ref());
     let routes = forwarding.wrap(routes).with_state(api.clone());
     metrics.around(transom_web::json_errors(transom_web::with_fallbacks(routes)))
 }

@@ -84,7 +84,7 @@ fn entry_json(
     reasons: Option<&Reasons>,
     now: Timestamp,
 ) -> Value {
-    let defaults = &api.0.config.defaults;
+    let defaults = &api.0.config;
     let reason = pending_reason::of_job(&job.spec, defaults, reasons, feasibility);
     json!({
         "task_id": job.id,
@@ -150,14 +150,14 @@ fn in_units(megabytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Defaults;
+    use crate::Settings;
     use crate::model;
 
     #[test]
     fn executor_config_has_memory_with_a_unit() {
-        let defaults = Defaults {
+        let defaults = Settings {
             containers: false,
-            ..Defaults::default()
+            ..Settings::default()
         };
         for (config, expected) in [
             (json!({}), json!({"cpus": 0.1, "mem_limit": "256m"})),

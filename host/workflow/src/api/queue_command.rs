@@ -12,7 +12,7 @@ use transom_plugin_host::matcher::Constraint;
 use transom_web::{ApiError, Document, Problems};
 
 use super::{Api, plain};
-use crate::config::Defaults;
+use crate::Settings;
 use crate::core::command::Command;
 use crate::launch;
 use crate::model::{self, Request};
@@ -24,7 +24,7 @@ const NO_COMMAND: &str = "Expecting command in queue_command call";
 pub(super) async fn post(State(api): State<Api>, body: Document) -> Result<Response, ApiError> {
     let shared = Arc::clone(&api.0);
     let read = body
-        .check(move |body| decode(body, &shared.config.defaults))
+        .check(move |body| decode(body, &shared.config))
         .await?;
     let Some(request) = read else {
         return Ok((StatusCode::BAD_REQUEST, plain(NO_COMMAND)).into_response());
@@ -49,7 +49,7 @@ pub(super) async fn post(State(api): State<Api>, body: Document) -> Result<Respo
 }
 
 /// Parses a body; `None`: it has no command.
-fn decode(body: Value, defaults: &Defaults) -> Result<Option<Request>, ApiError> {
+fn decode(body: Value, defaults: &Settings) -> Result<Option<Request>, ApiError> {
     let Value::Object(body) = body else {
         return Err(ApiError::invalid_json(&Problems::one("/", "expected an object")));
     };
@@ -60,7 +60,7 @@ fn decode(body: Value, defaults: &Defaults) -> Result<Option<Request>, ApiError>
 /// Rejects invalid constraints, which no agent could satisfy. If the matcher is unavailable, they
 /// are checked at the launch only.
 async fn check_constraints(api: &Api, request: &Request) -> Result<(), ApiError> {
-    let texts = launch::constraints(&request.spec, &api.0.config.defaults);
+    let texts = launch::constraints(&request.spec, &api.0.config);
     if texts.is_empty() {
         return Ok(());
     }

@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering;
 use http::{Method, StatusCode};
 use serde_json::json;
 use transom_cluster::v1::TaskState;
-use transom_web::Credentials;
 
-use crate::Config;
+use crate::Settings;
 use crate::job_index::VISITED;
 use crate::testing::{Answer, BINARY, Site};
 
@@ -16,13 +15,12 @@ use crate::testing::{Answer, BINARY, Site};
 const VALID_AUTHORIZATION: &str = "Basic dXNlcjpwYXNzd29yZA==";
 const INVALID_AUTHORIZATION: &str = "Basic dXNlcjp3cm9uZw==";
 
-fn with_credentials() -> Config {
-    let mut config = Config::default();
-    config.port.credentials = Some(Credentials {
-        username: "user".to_owned(),
-        password: "password".into(),
-    });
-    config
+fn with_credentials() -> Settings {
+    Settings {
+        api_username: Some("user".to_owned()),
+        api_password: Some("password".into()),
+        ..Settings::default()
+    }
 }
 
 fn is_rejected(answer: &Answer) -> bool {
@@ -42,7 +40,7 @@ fn is_rejected(answer: &Answer) -> bool {
 async fn access_depends_on_credentials_and_network() {
     let body = json!({"airflow_task_id": "a", "command": ["true"]});
     let (loopback, external) = ([127, 0, 0, 1], [10, 0, 0, 1]);
-    for (config, configured) in [(with_credentials(), true), (Config::default(), false)] {
+    for (config, configured) in [(with_credentials(), true), (Settings::default(), false)] {
         let site = Site::start_with(config).await;
         site.queue(body.clone()).await;
         for (method, path, from_loopback, from_external) in [
@@ -85,7 +83,7 @@ async fn access_depends_on_credentials_and_network() {
 #[tokio::test]
 async fn configured_trusted_networks_replace_loopback() {
     let mut config = with_credentials();
-    config.port.trusted_networks = Some(vec!["10.0.0.0/8".parse().unwrap()]);
+    config.trusted_networks = Some(vec!["10.0.0.0/8".parse().unwrap()]);
     let site = Site::start_with(config).await;
     for (peer, trusted) in [
         ([10, 9, 9, 9], true),

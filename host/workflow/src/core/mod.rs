@@ -32,7 +32,7 @@ use transom_store::Store;
 use transom_store::typed::TypedStore;
 
 use crate::Result;
-use crate::config::Config;
+use crate::Settings;
 use crate::feasibility::{ConstraintSets, Feasibility};
 use crate::ids::{ChangeSeq, JobId};
 use crate::job_index::{ActiveJob, JobIndex};
@@ -64,7 +64,7 @@ pub(crate) struct Dependencies {
     pub(crate) events: Events,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) index: Arc<JobIndex>,
-    pub(crate) config: Config,
+    pub(crate) config: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) constraint_sets: watch::Sender<ConstraintSets>,
     pub(crate) feasibility: Arc<Feasibility>,
@@ -79,8 +79,8 @@ pub(crate) struct Stored {
 
 impl Stored {
     /// Loads the jobs and begins a term.
-    pub(crate) async fn load(store: Arc<dyn Store>, config: &Config) -> Result<Self> {
-        let store = TypedStore::new(store, &config.prefix).with_timeout(config.store_timeout);
+    pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str, timeout: Duration) -> Result<Self> {
+        let store = TypedStore::new(store, prefix).with_timeout(timeout);
         let repository = Repository::new(store);
         let records = repository.load().await?;
         let term = repository.next_term().await?;
@@ -105,7 +105,7 @@ struct CompletedRun {
 struct Core {
     repository: Repository,
     scheduler: Arc<dyn SchedulerApi>,
-    config: Config,
+    config: Settings,
     index: Arc<JobIndex>,
     run_specs: RunSpecCache,
     metrics: Metrics,
@@ -152,7 +152,7 @@ pub(crate) fn start(
         constraint_sets,
         feasibility,
     } = dependencies;
-    let run_specs = RunSpecCache::new(Arc::clone(&index), Arc::new(config.defaults.clone()));
+    let run_specs = RunSpecCache::new(Arc::clone(&index), Arc::new(config.clone()));
     let mut core = Core {
         end_writer: EndWriter::new(stored.repository.clone()),
         repository: stored.repository,

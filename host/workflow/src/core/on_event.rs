@@ -69,7 +69,7 @@ impl Core {
             &record.state,
             record.updated_at,
             now,
-            self.config.unreachable_grace,
+            self.config.unreachable_grace(),
         );
         if state.is_final() {
             return self.finish(task, state, None);
@@ -158,7 +158,7 @@ impl Core {
 
     /// Handles timeouts and expiry.
     pub(super) async fn tick(&mut self, now: Timestamp) {
-        let grace = self.config.unreachable_grace;
+        let grace = self.config.unreachable_grace();
         let (mut lost, mut late) = (Vec::new(), Vec::new());
         for (task, run) in &self.runs {
             match &run.cluster {
@@ -200,7 +200,7 @@ impl Core {
         for (task, limit) in late {
             let Some(run) = self.runs.get(&task) else { continue };
             let reasons = reasons.get(&task).copied();
-            let why = pending_reason::of_job(&run.spec, &self.config.defaults, reasons, &self.feasibility);
+            let why = pending_reason::of_job(&run.spec, &self.config, reasons, &self.feasibility);
             let cause = Cause {
                 message: format!("not launched within {limit} s (max_wait): {}", why.message),
                 reason: Some(MAX_WAIT),
@@ -213,7 +213,7 @@ impl Core {
     /// record is being deleted.
     async fn delete_expired(&mut self, now: Timestamp) {
         let is_old = |at: Timestamp| {
-            Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention
+            Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention()
         };
         let surplus = surplus(
             self.completed.iter().map(|run| run.bytes),

@@ -1,6 +1,7 @@
 //! Wires the core of a term: the actor with its queues, and the constraints' feasibility.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
@@ -13,7 +14,7 @@ use crate::dependencies::{AgentDirectory, Matcher};
 use crate::feasibility::{self, ConstraintSets, Feasibility};
 use crate::job_index::JobIndex;
 use crate::metrics::Metrics;
-use crate::{Config, Result};
+use crate::{Settings, Result};
 
 /// Capacity of the command queue of the core.
 const COMMAND_CAPACITY: usize = 4096;
@@ -35,7 +36,9 @@ impl LeaderHandles for Handles {
 /// The parts of the service that all terms share.
 #[derive(Debug)]
 pub(crate) struct TermDependencies {
-    pub(crate) config: Config,
+    pub(crate) config: Settings,
+    /// Timeout of one call of the store.
+    pub(crate) store_timeout: Duration,
     pub(crate) index: Arc<JobIndex>,
     pub(crate) metrics: Metrics,
     pub(crate) matcher: Arc<dyn Matcher>,
@@ -45,7 +48,7 @@ pub(crate) struct TermDependencies {
 impl TermDependencies {
     /// Reads the stored jobs and starts the core with them.
     pub(crate) async fn start(&self, term: LeaderTerm) -> Result<(Handles, RunningTerm)> {
-        let stored = Stored::load(term.store, &self.config).await?;
+        let stored = Stored::load(term.store, &self.config.framework_name, self.store_timeout).await?;
         // All tasks of this term end with this token.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
         let (commands_in, commands) = mpsc::channel(COMMAND_CAPACITY);

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
 
-use crate::Config;
+use crate::Settings;
 use crate::testing::Site;
 
 fn job(id: &str) -> Value {
@@ -214,9 +214,9 @@ async fn missing_states_are_reported_as_lost() {
 
 #[tokio::test]
 async fn unreachable_job_ends_after_the_grace_period_and_its_task_is_killed() {
-    let config = Config {
-        unreachable_grace: Duration::from_millis(10),
-        ..Config::default()
+    let config = Settings {
+        unreachable_grace_seconds: 0,
+        ..Settings::default()
     };
     let site = Site::start_with(config).await;
     site.queue(job("a")).await;
@@ -330,9 +330,9 @@ async fn impossible_amounts_are_told_with_the_largest_agent() {
 
 #[tokio::test]
 async fn completed_jobs_are_deleted_after_the_retention() {
-    let config = Config {
-        completed_retention: Duration::ZERO,
-        ..Config::default()
+    let config = Settings {
+        completed_retention_seconds: 0,
+        ..Settings::default()
     };
     let site = Site::start_with(config).await;
     site.queue(job("a")).await;
@@ -355,9 +355,9 @@ async fn completed_jobs_are_deleted_after_the_retention() {
 
 #[tokio::test]
 async fn queue_rejects_jobs_beyond_max_jobs() {
-    let config = Config {
+    let config = Settings {
         max_jobs: 1,
-        ..Config::default()
+        ..Settings::default()
     };
     let site = Site::start_with(config).await;
     site.queue(job("a")).await;
@@ -373,9 +373,9 @@ fn large_job(id: &str, bytes: usize) -> Value {
 
 #[tokio::test]
 async fn queue_rejects_jobs_beyond_max_jobs_bytes_until_others_end() {
-    let config = Config {
+    let config = Settings {
         max_jobs_bytes: 150_000,
-        ..Config::default()
+        ..Settings::default()
     };
     let site = Site::start_with(config).await;
     for id in ["a", "b"] {
@@ -404,9 +404,9 @@ async fn stored_jobs_above_max_jobs_bytes_continue_and_only_new_ones_are_rejecte
     for id in ["a", "b"] {
         site.queue(large_job(id, 60_000)).await;
     }
-    site.set_config(Config {
+    site.set_config(Settings {
         max_jobs_bytes: 70_000,
-        ..Config::default()
+        ..Settings::default()
     });
     let site = site.restart().await;
     for id in ["a", "b"] {
@@ -451,7 +451,7 @@ async fn oversized_fields_and_jobs_are_rejected_with_their_limits() {
 
 #[tokio::test]
 async fn job_that_exceeds_max_wait_is_shown_as_failed_after_its_end_is_stored() {
-    let (site, store) = Site::start_with_held_store(Config::default()).await;
+    let (site, store) = Site::start_with_held_store(Settings::default()).await;
     let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
     site.queue(body).await;
     store.hold_after(0);
@@ -471,9 +471,9 @@ async fn job_that_exceeds_max_wait_is_shown_as_failed_after_its_end_is_stored() 
 
 #[tokio::test]
 async fn unreachable_job_is_shown_as_ended_after_its_end_is_stored() {
-    let config = Config {
-        unreachable_grace: Duration::from_millis(10),
-        ..Config::default()
+    let config = Settings {
+        unreachable_grace_seconds: 0,
+        ..Settings::default()
     };
     let (site, store) = Site::start_with_held_store(config).await;
     site.queue(job("a")).await;
@@ -498,12 +498,7 @@ async fn unreachable_job_is_shown_as_ended_after_its_end_is_stored() {
 
 #[tokio::test]
 async fn hanging_store_is_answered_with_503_until_it_recovers() {
-    let config = Config {
-        // Long enough for a write on a busy machine.
-        store_timeout: Duration::from_secs(1),
-        ..Config::default()
-    };
-    let (site, store) = Site::start_with_held_store(config).await;
+    let (site, store) = Site::start_with_held_store(Settings::default()).await;
     site.queue(job("before")).await;
     store.hold_after(0);
     let answer = site.ask(Method::POST, "/v0/queue_command", Some(job("a"))).await;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use transom_launch::{Container, Containerizer, Image, Network, PortMapping, Volume, VolumeSource};
 use transom_scheduler::Placement;
 
-use crate::config::Defaults;
+use crate::Settings;
 use crate::model::{self, Mount, Spec};
 
-pub(super) fn container(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Container {
-    let image = spec.image.clone().or_else(|| defaults.image.clone());
+pub(super) fn container(spec: &Spec, defaults: &Settings, placement: &Placement) -> Container {
+    let image = spec.image.clone().or_else(|| defaults.container_image_slave.clone());
     let containerizer = match spec.containerizer {
         model::Containerizer::Docker => Containerizer::Docker {
             privileged: false,
@@ -23,7 +23,7 @@ pub(super) fn container(spec: &Spec, defaults: &Defaults, placement: &Placement)
             force_pull: spec.force_pull,
             pull_secret: None,
         }),
-        network: network(spec.network_mode.as_deref().unwrap_or(&defaults.network_mode)),
+        network: network(spec.network_mode.as_deref().unwrap_or(&defaults.container_network_mode)),
         port_mappings: port_mappings(spec, placement),
         volumes: volumes(spec, defaults),
         ..Container::new(containerizer)
@@ -31,15 +31,15 @@ pub(super) fn container(spec: &Spec, defaults: &Defaults, placement: &Placement)
 }
 
 /// Options of `docker run`: the job's user and the container runtime's socket.
-fn parameters(spec: &Spec, defaults: &Defaults) -> Vec<(String, String)> {
+fn parameters(spec: &Spec, defaults: &Settings) -> Vec<(String, String)> {
     let mut parameters = Vec::new();
     let mut set = |key: &str, value: &str| parameters.push((key.to_owned(), value.to_owned()));
     if let Some(user) = &spec.user {
         set("user", user);
     }
-    if let (true, Some(sock)) = (spec.container_sock, &defaults.sock) {
+    if let (true, Some(sock)) = (spec.container_sock, &defaults.container_sock) {
         set("volume", &format!("{sock}:/var/run/docker.sock"));
-        if let Some(group) = &defaults.user_group_id {
+        if let Some(group) = &defaults.container_user_group_id {
             set("group-add", group);
         }
     }
@@ -74,11 +74,11 @@ fn port_mappings(spec: &Spec, placement: &Placement) -> Vec<PortMapping> {
 }
 
 /// The configured volumes, then the job's own.
-fn volumes(spec: &Spec, defaults: &Defaults) -> Vec<Volume> {
-    let configured = defaults.volumes.iter().map(|(name, path)| Mount {
-        source: name.clone(),
+fn volumes(spec: &Spec, defaults: &Settings) -> Vec<Volume> {
+    let configured = defaults.volumes().map(|(name, path)| Mount {
+        source: name.to_owned(),
         driver: None,
-        container_path: path.clone(),
+        container_path: path.to_owned(),
         read_only: false,
     });
     configured
@@ -87,13 +87,13 @@ fn volumes(spec: &Spec, defaults: &Defaults) -> Vec<Volume> {
         .collect()
 }
 
-fn volume(mount: Mount, defaults: &Defaults) -> Volume {
+fn volume(mount: Mount, defaults: &Settings) -> Volume {
     let source = if mount.is_path() {
         VolumeSource::HostPath(mount.source)
     } else {
         VolumeSource::Docker {
             name: mount.source,
-            driver: mount.driver.or_else(|| defaults.volume_driver.clone()),
+            driver: mount.driver.or_else(|| defaults.container_volume_driver.clone()),
             options: BTreeMap::new(),
         }
     };

@@ -59,7 +59,7 @@ impl List {
 }
 
 fn problems(body: &Map<String, Value>) -> Option<Problems> {
-    read(body, &Defaults::default()).unwrap().err()
+    read(body, &Settings::default()).unwrap().err()
 }
 
 fn answer_bytes(problems: &Problems) -> u64 {

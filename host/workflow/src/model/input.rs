@@ -10,7 +10,7 @@ use transom_web::Problems;
 
 use super::field_reader::{Fields, NUL, has_nul, kind, scalar};
 use super::{Command, Containerizer, ExecutorConfig, JobPort, Key, Mount, Spec, megabytes};
-use crate::config::Defaults;
+use crate::Settings;
 use crate::ids::JobId;
 
 /// Maximum bytes of a request key, which is stored with its job.
@@ -54,7 +54,7 @@ const ALIASES: [[&str; 2]; 3] = [
 ///
 /// # Errors
 /// All problems of the body, in the order of their paths.
-pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Result<Request, Problems>> {
+pub(crate) fn read(body: &Map<String, Value>, defaults: &Settings) -> Option<Result<Request, Problems>> {
     let empty = Map::new();
     let config = body.get("executor_config").and_then(Value::as_object);
     let mut fields = Fields::new(body, config.unwrap_or(&empty));
@@ -98,10 +98,10 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
     })
 }
 
-fn spec(fields: &mut Fields<'_>, executor_config: ExecutorConfig, defaults: &Defaults) -> Spec {
+fn spec(fields: &mut Fields<'_>, executor_config: ExecutorConfig, defaults: &Settings) -> Spec {
     let command = command(fields, defaults);
     let image = fields.text(&["image"]);
-    if defaults.containers && image.is_none() && defaults.image.is_none() && fields.get(&["image"]).is_none()
+    if defaults.containers && image.is_none() && defaults.container_image_slave.is_none() && fields.get(&["image"]).is_none()
     {
         fields.problems.add(
             "/image",
@@ -119,11 +119,11 @@ fn spec(fields: &mut Fields<'_>, executor_config: ExecutorConfig, defaults: &Def
         image,
         containerizer: containerizer(fields),
         // Zero is accepted, as upstream does; see `launch` for a job without any resources.
-        cpus: fields.number(&["cpus"], 0.0).unwrap_or(defaults.cpus),
+        cpus: fields.number(&["cpus"], 0.0).unwrap_or(defaults.task_cpu),
         mem: fields
             .read(&["mem_limit", "memlimit"], megabytes)
-            .unwrap_or(defaults.mem),
-        disk: fields.number(&["disk"], 0.0).unwrap_or(defaults.disk),
+            .unwrap_or(defaults.task_memory),
+        disk: fields.number(&["disk"], 0.0).unwrap_or(defaults.task_disk),
         gpus: fields.number(&["gpus"], 0.0).unwrap_or(0.0),
         environment: fields.texts(&["environment"]),
         attributes: fields.list(&["attributes"], |value| {
@@ -175,7 +175,7 @@ fn check_size(problems: &mut Problems, spec: &Spec) {
     }
 }
 
-fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
+fn command(fields: &mut Fields<'_>, defaults: &Settings) -> Command {
     // The operator sends `null` for no command.
     let Some((path, value)) = fields.get(&["command"]) else {
         return Command::Args(Vec::new());
@@ -215,9 +215,9 @@ fn containerizer(fields: &mut Fields<'_>) -> Containerizer {
     found.unwrap_or_default()
 }
 
-fn container_sock(fields: &mut Fields<'_>, defaults: &Defaults) -> bool {
+fn container_sock(fields: &mut Fields<'_>, defaults: &Settings) -> bool {
     let requested = fields.flag(&["container_sock", "docker_sock"]).unwrap_or(false);
-    if requested && defaults.sock.is_none() {
+    if requested && defaults.container_sock.is_none() {
         fields.problems.add(
             "/container_sock",
             "requires the container socket, but container_sock is not configured",

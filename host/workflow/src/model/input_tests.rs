@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn defaults() -> Defaults {
-    Defaults {
-        image: Some("default:1".to_owned()),
-        ..Defaults::default()
+fn defaults() -> Settings {
+    Settings {
+        container_image_slave: Some("default:1".to_owned()),
+        ..Settings::default()
     }
 }
 
-fn read_with(body: &Value, defaults: &Defaults) -> Result<Request, Vec<Value>> {
+fn read_with(body: &Value, defaults: &Settings) -> Result<Request, Vec<Value>> {
     read(body.as_object().unwrap(), defaults)
         .unwrap()
         .map_err(|problems| json!(problems).as_array().unwrap().clone())
@@ -78,7 +78,7 @@ fn string_command_runs_in_the_shell_of_agent_or_image() {
     let body = json!({"command": "echo hi"});
     let shell = read_with(&body, &defaults()).unwrap();
     assert_eq!(shell.spec.command, Command::Shell("echo hi".to_owned()));
-    let defaults = Defaults {
+    let defaults = Settings {
         command_shell: false,
         ..defaults()
     };
@@ -266,11 +266,11 @@ fn zero_amounts_are_accepted() {
 #[test]
 fn image_is_required_with_containers() {
     let body = json!({"command": ["true"]});
-    let problems = read_with(&body, &Defaults::default()).unwrap_err();
+    let problems = read_with(&body, &Settings::default()).unwrap_err();
     assert_eq!(problems[0]["path"], "/image");
-    let without = Defaults {
+    let without = Settings {
         containers: false,
-        ..Defaults::default()
+        ..Settings::default()
     };
     assert!(read_with(&body, &without).is_ok());
     let problems = read_with(&json!({"command": []}), &without).unwrap_err();
@@ -308,7 +308,7 @@ fn request_keys_are_limited() {
 #[test]
 fn field_set_under_both_of_its_names_is_returned_with_the_ignored_name() {
     let body = json!({"command": ["true"], "image": "i", "workflow_task_id": "a", "airflow_task_id": "b"});
-    let request = read(body.as_object().unwrap(), &Defaults::default())
+    let request = read(body.as_object().unwrap(), &Settings::default())
         .unwrap()
         .unwrap();
     assert_eq!(request.id.unwrap().as_str(), "a");

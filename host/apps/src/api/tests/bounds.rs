@@ -12,7 +12,7 @@ use transom_web::ApiError;
 use crate::api::apps::read_all;
 use crate::api::openapi::document;
 use crate::api::tasks::read_task_ids;
-use crate::config::Checks;
+use crate::settings::Checks;
 use crate::deploy::plan;
 use crate::ids::{GroupId, SpecId};
 use crate::model::lengths::tests::LIFTED;

@@ -4,8 +4,8 @@ use serde_json::json;
 use transom_plugin_host::probe::Outcome;
 use transom_testkit::wait_for;
 
-use crate::Config;
-use crate::config::Feature;
+use crate::Settings;
+use crate::settings::Feature;
 use crate::testing::World;
 
 #[tokio::test]
@@ -61,9 +61,9 @@ async fn enabled_features_are_shown_and_decide_on_definitions() {
     assert_eq!(info["marathon_config"]["features"], json!(["task_killing"]));
     assert_eq!(plain.send("POST", "/v2/apps", secret.clone()).await.status, 422);
     plain.stop().await;
-    let world = World::start_with(Config {
-        features: [Feature::Secrets].into(),
-        ..Config::default()
+    let world = World::start_with(Settings {
+        enable_features: vec![Feature::Secrets],
+        ..Settings::default()
     })
     .await;
     let info = world.get("/v2/info").await;

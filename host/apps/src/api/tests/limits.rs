@@ -4,14 +4,14 @@ use serde_json::json;
 use transom_testkit::wait_for;
 
 use super::sleeper;
-use crate::Config;
+use crate::Settings;
 use crate::testing::{World, operations};
 
 #[tokio::test]
 async fn only_the_configured_number_of_versions_is_kept() {
-    let config = Config {
+    let config = Settings {
         max_versions: 3,
-        ..Config::default()
+        ..Settings::default()
     };
     let world = World::start_with(config).await;
     let mut versions = Vec::new();
@@ -31,9 +31,9 @@ async fn only_the_configured_number_of_versions_is_kept() {
 
 #[tokio::test]
 async fn oldest_versions_are_dropped_when_all_need_more_bytes_than_configured() {
-    let config = Config {
+    let config = Settings {
         max_versions_bytes: 250_000,
-        ..Config::default()
+        ..Settings::default()
     };
     let world = World::start_with(config).await;
     let put = async |id: &str, number: u32| {
@@ -62,9 +62,9 @@ async fn oldest_versions_are_dropped_when_all_need_more_bytes_than_configured() 
 
 #[tokio::test]
 async fn definitions_beyond_their_bytes_are_rejected_and_smaller_ones_are_not() {
-    let config = Config {
+    let config = Settings {
         max_definitions_bytes: 100_000,
-        ..Config::default()
+        ..Settings::default()
     };
     let world = World::start_with(config).await;
     let definition = |id: &str, bytes: usize| {
@@ -111,9 +111,9 @@ async fn definitions_beyond_their_bytes_are_rejected_and_smaller_ones_are_not() 
 
 #[tokio::test]
 async fn groups_count_as_definitions() {
-    let config = Config {
+    let config = Settings {
         max_definitions_bytes: 5_000,
-        ..Config::default()
+        ..Settings::default()
     };
     let world = World::start_with(config).await;
     let mut statuses = Vec::new();
@@ -152,9 +152,10 @@ async fn one_definition_has_a_maximum_size() {
 
 #[tokio::test]
 async fn service_ports_come_from_the_configured_range() {
-    let config = Config {
-        service_ports: 11_000..=11_002,
-        ..Config::default()
+    let config = Settings {
+        local_port_min: 11_000,
+        local_port_max: 11_002,
+        ..Settings::default()
     };
     let world = World::start_with(config).await;
     for (id, ports, expected) in [
@@ -175,10 +176,10 @@ async fn service_ports_come_from_the_configured_range() {
 
 #[tokio::test]
 async fn deployments_and_apps_beyond_their_limits_are_rejected() {
-    let config = Config {
+    let config = Settings {
         max_running_deployments: 1,
         max_apps: Some(2),
-        ..Config::default()
+        ..Settings::default()
     };
     let world = World::start_with(config).await;
     world.scheduler.set_immediate_launches(false);
@@ -235,9 +236,9 @@ async fn many_instances_are_started_and_removed_in_several_turns() {
 
 #[tokio::test]
 async fn instances_beyond_the_limit_are_rejected() {
-    let config = Config {
+    let config = Settings {
         max_instances: 2,
-        ..Config::default()
+        ..Settings::default()
     };
     let world = World::start_with(config).await;
     let mut definition = sleeper("/a");

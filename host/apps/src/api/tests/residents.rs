@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use transom_scheduler::{LocalVolume, Reservation};
 use transom_testkit::wait_for;
 
-use crate::Config;
+use crate::Settings;
 use crate::testing::{World, agent};
 
 fn resident(id: &str) -> Value {
@@ -18,9 +18,9 @@ fn resident(id: &str) -> Value {
 
 /// Apps with persistent volumes need a role other than `*`.
 async fn world() -> World {
-    World::start_with(Config {
+    World::start_with(Settings {
         role: "ops".to_owned(),
-        ..Config::default()
+        ..Settings::default()
     })
     .await
 }

@@ -7,7 +7,7 @@ use transom_store::Store;
 use transom_testkit::wait_for;
 
 use super::sleeper;
-use crate::Config;
+use crate::{Config, Settings};
 use crate::testing::World;
 
 #[tokio::test]
@@ -139,18 +139,18 @@ async fn info_has_only_upstream_s_keys() {
 
 #[tokio::test]
 async fn info_shows_the_configuration_by_upstream_s_names() {
-    let mut config = Config {
+    let mut config = Config::from(Settings {
         user: "svc".to_owned(),
-        failover_timeout: Duration::from_secs(77),
-        shared_store: true,
+        failover_timeout: 77,
         max_versions: 7,
-        service_ports: 11_000..=11_009,
+        local_port_min: 11_000,
+        local_port_max: 11_009,
         env_vars_prefix: "P_".to_owned(),
-        launch_timeout: Duration::from_secs(9),
-        revive_interval: Duration::from_millis(250),
-        ..Config::default()
-    };
-    config.port.allowed_origins = vec!["https://ui.example".parse().unwrap()];
+        task_launch_timeout_seconds: 9,
+        allowed_origins: vec!["https://ui.example".parse().unwrap()],
+        ..Settings::default()
+    });
+    config.shared_store = true;
     let world = World::start_with(config).await;
     let port = world.apps.addr().port();
     let info = world.get("/v2/info").await;

@@ -1,7 +1,6 @@
 //! Killing and showing tasks.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
@@ -9,7 +8,7 @@ use transom_store::Store;
 use transom_testkit::wait_for;
 
 use super::sleeper;
-use crate::Config;
+use crate::Settings;
 use crate::testing::World;
 
 #[tokio::test]
@@ -382,9 +381,9 @@ async fn killing_a_replaced_task_with_scale_keeps_the_number_of_instances() {
 
 #[tokio::test]
 async fn task_that_does_not_start_in_time_is_killed_and_launched_again() {
-    let world = World::start_with(Config {
-        launch_timeout: Duration::from_secs(1),
-        ..Config::default()
+    let world = World::start_with(Settings {
+        task_launch_timeout_seconds: 1,
+        ..Settings::default()
     })
     .await;
     world.scheduler.set_immediate_launches(false);

@@ -85,7 +85,7 @@ async fn interrupted_streams_that_resume_get_each_event_exactly_once() {
 async fn stream_that_cannot_resume_begins_with_a_gap() {
     let components = Components::new();
     let settings = Events {
-        buffer_events: 10,
+        buffer_events: NonZeroUsize::new(10).unwrap(),
         ..Events::default()
     };
     let bus = bus_with(&components, &settings);
@@ -125,7 +125,7 @@ async fn stream_that_cannot_resume_begins_with_a_gap() {
 async fn slow_resume_is_paced_and_reports_events_evicted_meanwhile() {
     let components = Components::new();
     let settings = Events {
-        buffer_events: 20_000,
+        buffer_events: NonZeroUsize::new(20_000).unwrap(),
         ..Events::default()
     };
     let bus = bus_with(&components, &settings);

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Endpoint, Pod, PodCheck, PodContainer, PodVolume};
-use crate::config::Feature;
+use crate::settings::Feature;
 use crate::model::container_rules::{linux_info, pull_config, references};
 use crate::model::network_rules::{NetworkNames, repeats};
 use crate::model::rules::{check_times, resource_limits};
-use crate::model::{EnvValue, NetworkMode, Settings};
+use crate::model::{EnvValue, NetworkMode, DefinitionSettings};
 use transom_common::text::clip;
 use transom_web::Problems;
 
@@ -48,7 +48,7 @@ pub(super) fn check(
     container: &PodContainer,
     pod: &Pod,
     shared: &Shared<'_>,
-    settings: &Settings,
+    settings: &DefinitionSettings,
     path: &str,
     problems: &mut Problems,
 ) {
@@ -80,7 +80,7 @@ pub(super) fn check(
     }
 }
 
-fn resources(container: &PodContainer, pod: &Pod, settings: &Settings, path: &str, problems: &mut Problems) {
+fn resources(container: &PodContainer, pod: &Pod, settings: &DefinitionSettings, path: &str, problems: &mut Problems) {
     let resources = container.resources;
     if resources.gpus > 0 {
         settings.require(Feature::GpuResources, &format!("{path}/resources/gpus"), problems);
@@ -125,7 +125,7 @@ fn endpoint_rules(endpoint: &Endpoint, shared: &Shared<'_>, path: &str, problems
 pub(super) fn environment(
     env: &BTreeMap<String, EnvValue>,
     pod: &Pod,
-    settings: &Settings,
+    settings: &DefinitionSettings,
     path: &str,
     problems: &mut Problems,
 ) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Pod, PodCheck, PodContainer};
-use crate::config::Checks;
+use crate::settings::Checks;
 use crate::model::Effect;
 use crate::model::effects::{Field, digest, fields};
 
@@ -133,7 +133,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::{Exec, Network};
+    use crate::settings::CheckRunner;
     use crate::model::VersionInfo;
     use crate::model::effects::tests::{documented, word};
     use crate::testing::pod;
@@ -190,8 +190,9 @@ mod tests {
 
     fn by_agents() -> Checks {
         Checks {
-            network: Network::Cluster,
-            exec: Exec::Cluster,
+            network_from: CheckRunner::Agent,
+            exec_from: CheckRunner::Agent,
+            ..Checks::default()
         }
     }
 

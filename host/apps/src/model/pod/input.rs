@@ -20,7 +20,7 @@ use crate::model::reader::{Reader, nul_characters, read_choice};
 use crate::model::volume_input::read_persistent;
 use crate::model::{
     Constraint, EnvValue, ExecutorResources, Invalid, KillSelection, LinuxInfo, Network, NetworkMode,
-    SecretDef, Settings, UnreachableStrategy, UpgradeStrategy,
+    SecretDef, DefinitionSettings, UnreachableStrategy, UpgradeStrategy,
 };
 use crate::time::Moment;
 use transom_web::Problems;
@@ -228,7 +228,7 @@ impl PodInput {
     }
 
     /// The canonical definition, with defaults for missing fields.
-    pub(crate) fn pod(self, id: SpecId, settings: &Settings, version: Moment) -> Pod {
+    pub(crate) fn pod(self, id: SpecId, settings: &DefinitionSettings, version: Moment) -> Pod {
         let persistent = |volume: &PodVolume| matches!(volume, PodVolume::Persistent { .. });
         let resident = self.volumes.iter().any(persistent);
         let mut networks = self.networks;

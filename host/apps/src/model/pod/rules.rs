@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 
 use super::container_rules;
 use super::{Pod, PodVolume};
-use crate::config::Feature;
+use crate::settings::Feature;
 use crate::model::network_rules::{networks, repeats};
 use crate::model::volume_rules::persistent_volume;
 use crate::model::{
-    Settings, UnreachableStrategy, container_rules as app_container_rules, rules as app_rules,
+    DefinitionSettings, UnreachableStrategy, container_rules as app_container_rules, rules as app_rules,
 };
 use transom_web::Problems;
 
 /// All problems of `pod`. Parts that are not supported yet are reported only for a definition that
 /// has no other problem.
-pub(crate) fn check(pod: &Pod, settings: &Settings) -> Problems {
+pub(crate) fn check(pod: &Pod, settings: &DefinitionSettings) -> Problems {
     let mut problems = Problems::default();
     if pod.user.as_deref() == Some("") {
         problems.add("/user", "must not be empty");
@@ -45,7 +45,7 @@ pub(crate) fn check(pod: &Pod, settings: &Settings) -> Problems {
     problems
 }
 
-fn volumes(pod: &Pod, settings: &Settings, problems: &mut Problems) {
+fn volumes(pod: &Pod, settings: &DefinitionSettings, problems: &mut Problems) {
     if repeats(pod.volumes.iter().map(PodVolume::name)) {
         problems.add("/volumes", "volume names must be unique");
     }

@@ -55,7 +55,7 @@ fn a_command_line_becomes_settings_that_the_daemon_reads() {
     );
     assert_eq!(apps.allowed_origins.len(), 2);
     // Clients of Marathon read its form of the plans in events.
-    assert_eq!(apps.events.plan_format, transom_config::PlanFormat::Upstream);
+    assert_eq!(apps.events.plan_format, transom_config::PlanForm::Upstream);
     let cluster = settings.cluster;
     assert_eq!(cluster.master, "zk://u:zk-secret@z1:2181,z2:2181/mesos");
     assert_eq!(

@@ -10,7 +10,7 @@ use transom_cli::{
     overview::{Deployment, ServiceState, Unhealthy},
 };
 use transom_cluster::v1;
-use transom_config::{Settings, parts};
+use transom_config::Settings;
 use transom_scheduler::MaintenanceMode;
 use transom_web::{BoundPort, Folder};
 
@@ -33,15 +33,15 @@ impl ServiceKind for Apps {
         let Some(section) = &settings.apps else {
             return Ok(Vec::new());
         };
-        let mut config = parts::apps::service(section, &settings.store);
-        config.callbacks.allow = transom_apps::destinations(&section.callbacks.allow)
+        let mut config = transom_apps::Config::new(section.clone())
             .map_err(|text| anyhow::anyhow!("`apps.callbacks.allow` contains {text:?}"))
             .context(Misconfigured)?;
+        config.shared_store = !settings.store.server.starts_with("file:");
         config.ui = user_interface(section).await.context(Misconfigured)?;
         Ok(vec![Box::new(BoundApps {
-            info: parts::apps::framework(section, settings.cluster.principal.clone()),
+            info: section.framework(settings.cluster.principal.clone()),
             daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
-            maintenance: parts::apps::maintenance(section),
+            maintenance: section.maintenance_mode(),
             port: config.bind().await.context(Unavailable)?,
             config,
         })])
@@ -94,7 +94,7 @@ impl BoundService for BoundApps {
             self.info,
             &address,
             cluster.clone(),
-            self.config.revive_interval,
+            transom_apps::Settings::REVIVE_INTERVAL,
             self.maintenance,
         )?;
         let plugins = context.plugins.clone();

@@ -33,13 +33,12 @@ impl ServiceKind for Workflow {
         let Some(section) = &settings.workflow else {
             return Ok(Vec::new());
         };
-        let config = parts::workflow::service(section);
         Ok(vec![Box::new(BoundWorkflow {
-            info: parts::workflow::framework(section, settings.cluster.principal.clone()),
+            info: section.framework(settings.cluster.principal.clone()),
             daemon_prefix: section.http_port().daemon_prefix(&section.framework_name),
             cluster: parts::workflow::own_cluster(section, &settings.cluster).context(Misconfigured)?,
-            port: config.bind().await.context(Unavailable)?,
-            config,
+            port: section.bind().await.context(Unavailable)?,
+            settings: section.clone(),
         })])
     }
 
@@ -60,7 +59,7 @@ impl ServiceKind for Workflow {
 }
 
 struct BoundWorkflow {
-    config: transom_workflow::Config,
+    settings: transom_workflow::Settings,
     port: BoundPort,
     info: v1::FrameworkInfo,
     daemon_prefix: String,
@@ -89,12 +88,12 @@ impl BoundService for BoundWorkflow {
             self.info,
             &address,
             cluster.clone(),
-            self.config.revive_interval,
+            transom_workflow::Settings::REVIVE_INTERVAL,
             // A running job is not moved before maintenance, because it ends on its own.
             MaintenanceMode::Avoided,
         )?;
         let started = transom_workflow::start(
-            self.config,
+            self.settings,
             port,
             context.plugins.clone(),
             cluster,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{accepted, define, merged};
 use crate::model::pod::{Pod, PodResources};
-use crate::model::{CheckPort, Constraint, Settings, UnreachableStrategy};
+use crate::model::{CheckPort, Constraint, DefinitionSettings, UnreachableStrategy};
 use crate::testing::settings;
 
 /// The shown form of a pod without its version. Parsing it results in the same pod.
@@ -206,7 +206,7 @@ fn accessors_read_the_nested_members() {
 
 #[test]
 fn container_network_without_a_name_gets_the_configured_one() {
-    let settings = Settings {
+    let settings = DefinitionSettings {
         default_network_name: Some("weave".to_owned()),
         ..settings()
     };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Pod, read_pod, rules};
 use crate::ids::SpecId;
 use crate::model::rules::tests::{cases, configured, replay};
-use crate::model::{Invalid, Settings};
+use crate::model::{Invalid, DefinitionSettings};
 use crate::testing::settings;
 use crate::time::Moment;
 use transom_web::Problems;
@@ -16,7 +16,7 @@ mod resident;
 mod rule;
 mod shape;
 
-fn define(body: &Value, settings: &Settings) -> Result<Pod, Problems> {
+fn define(body: &Value, settings: &DefinitionSettings) -> Result<Pod, Problems> {
     let mut input = read_pod(body).map_err(|invalid| match invalid {
         Invalid::Shape(problems) | Invalid::Rules(problems) => problems,
     })?;
@@ -27,7 +27,7 @@ fn define(body: &Value, settings: &Settings) -> Result<Pod, Problems> {
     if broken.is_empty() { Ok(pod) } else { Err(broken) }
 }
 
-fn problems(body: &Value, settings: &Settings) -> Problems {
+fn problems(body: &Value, settings: &DefinitionSettings) -> Problems {
     define(body, settings).err().unwrap_or_default()
 }
 

@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 
 use super::{accepted, merged, problems, with};
 use crate::ids::SpecId;
-use crate::model::Settings;
+use crate::model::DefinitionSettings;
 use crate::model::pod::{Pod, read_pod, rules};
 use crate::model::rules::tests::{cases, replay};
 use crate::testing::settings;
 use crate::time::Moment;
 
 /// The settings of a service whose role is `dev`.
-fn of_dev() -> Settings {
-    Settings {
+fn of_dev() -> DefinitionSettings {
+    DefinitionSettings {
         role: "dev".to_owned(),
         ..settings()
     }

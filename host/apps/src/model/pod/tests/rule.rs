@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{accepted, merged, problems, rejected, with};
-use crate::config::Feature;
-use crate::model::Settings;
+use crate::settings::Feature;
+use crate::model::DefinitionSettings;
 use crate::testing::settings;
 
 /// A mount of the volume `v`.
@@ -325,7 +325,7 @@ fn endpoints_follow_the_rules_of_their_network() {
 
 #[test]
 fn features_are_required_by_name() {
-    let none = Settings {
+    let none = DefinitionSettings {
         features: [].into(),
         ..settings()
     };

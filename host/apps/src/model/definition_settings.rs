@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use transom_web::Problems;
 
-use crate::config::{Config, Feature};
+use crate::settings::Feature;
 
 /// The settings of the service that definitions depend on.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct DefinitionSettings {
     /// The framework's role, the default role of apps.
     pub(crate) role: String,
     /// Whether `role` is the only role that apps may have.
@@ -21,15 +21,15 @@ pub(crate) struct Settings {
     pub(crate) default_network_name: Option<String>,
 }
 
-impl Settings {
+impl DefinitionSettings {
     /// The settings of a service with this configuration.
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(section: &crate::Settings) -> Self {
         Self {
-            role: config.role.clone(),
+            role: section.role.clone(),
             enforces_role: false,
             other_roles: Vec::new(),
-            features: config.features.clone(),
-            default_network_name: config.default_network_name.clone(),
+            features: section.features(),
+            default_network_name: section.default_network().map(str::to_owned),
         }
     }
 

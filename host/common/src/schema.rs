@@ -1,5 +1,4 @@
-//! The JSON schemas of settings whose types are not this crate's, for
-//! [`reference`](super::reference).
+//! The JSON schemas of settings whose types have none: `#[schemars(with = "schema::Network")]`.
 
 use std::borrow::Cow;
 
@@ -9,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident, $format:literal) => {
         $(#[$doc])*
-        pub(super) struct $name;
+        pub struct $name;
 
         impl JsonSchema for $name {
             fn inline_schema() -> bool {
