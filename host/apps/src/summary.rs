@@ -84,7 +84,7 @@ impl SummaryReader {
     /// The present state.
     pub fn read(&self) -> Summary {
         let pending = self.leader.handles().map(|handles| handles.scheduler.pending());
-        let (waiting, all) = waiting(pending.as_deref().map_or(&[][..], Vec::as_slice), MAX_ENTRIES);
+        let (waiting, all) = waiting(&pending.unwrap_or_default(), MAX_ENTRIES);
         let mut summary = count(&self.snapshot.load());
         summary.numbers.waiting = all;
         summary.waiting = waiting;

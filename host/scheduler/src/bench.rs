@@ -220,7 +220,8 @@ impl BenchCluster {
             vec!["*".to_owned()],
             now,
         );
-        for batch in queue.ready(now) {
+        let mut ready = queue.ready(now, |_| false);
+        while let Some(batch) = queue.next_batch(&mut ready, now) {
             let failure = round.place(&batch, &mut self.matcher, &mut self.rng).await;
             if let Some(message) = failure.and_then(|failure| failure.message) {
                 return Err(message);

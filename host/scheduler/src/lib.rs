@@ -135,5 +135,6 @@ pub use api::waiting::{Waiting, waiting};
 pub use config::{Config, MaintenanceMode};
 pub use error::{Error, Result};
 pub use matching::agents::to_matcher_agent;
+pub use matching::queue::{PendingSnapshot, PendingSpec};
 pub use metrics::Metrics;
 pub use store::records::{FRAMEWORK_ID_KEY, Launched, normalized};

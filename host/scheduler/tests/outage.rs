@@ -74,7 +74,7 @@ async fn survives(outage: Outage) {
     })
     .await;
     wait_until("the reason why the other one waits", async || {
-        let waiting = subject.scheduler.pending();
+        let waiting = subject.scheduler.pending().to_vec();
         let is_reported = waiting
             .iter()
             .any(|waiting| waiting.reasons.last.contains_key(&Reason::StoreUnavailable));

@@ -124,7 +124,7 @@ async fn record(subject: &Subject, task: &str, is: impl Fn(&TaskRecord) -> bool)
         let record = records.get(&TaskId::from(task)).cloned();
         record
             .filter(|record| is(record))
-            .ok_or_else(|| format!("{records:?}; pending: {:?}", subject.scheduler.pending()))
+            .ok_or_else(|| format!("{records:?}; pending: {:?}", subject.scheduler.pending().to_vec()))
     })
     .await
 }

@@ -13,7 +13,7 @@ use transom_cluster::{FrameworkId, TaskId};
 use transom_plugin_host::explain::MatcherExplanation;
 use transom_scheduler::{
     AgentLocation, Build, Event, Events, Group, GroupPlacement, InGroup, KillChoice, Member, MemberPlacement,
-    PendingExplanation, PendingTask, Phase, Placement, PlacementOf, Reasons, Reservation, Reservations,
+    PendingExplanation, PendingSnapshot, Phase, Placement, PlacementOf, Reasons, Reservation, Reservations,
     SchedulerApi, SubscriptionStatus, TaskRecord, TaskRequest, Tasks,
 };
 
@@ -572,17 +572,10 @@ impl SchedulerApi for ScriptedScheduler {
         Arc::new(self.lock().tasks.clone())
     }
 
-    fn pending(&self) -> Arc<Vec<PendingTask>> {
-        let reasons = Arc::clone(&self.reasons.lock().unwrap());
-        let pending = |request: TaskRequest| PendingTask {
-            task: request.id,
-            run_spec: request.spec.id.clone(),
-            version: request.spec.version.clone(),
-            since: Timestamp::now(),
-            not_before: request.not_before,
-            reasons: Arc::clone(&reasons),
-        };
-        Arc::new(self.submitted().into_iter().map(pending).collect())
+    fn pending(&self) -> Arc<PendingSnapshot> {
+        let (reasons, now) = (Arc::clone(&self.reasons.lock().unwrap()), Timestamp::now());
+        let requests = self.submitted().into_iter().map(|request| (request, now));
+        Arc::new(PendingSnapshot::of(requests, &reasons))
     }
 
     fn subscription(&self) -> SubscriptionStatus {

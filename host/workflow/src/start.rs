@@ -13,7 +13,7 @@ use transom_plugin_host::Plugins;
 use transom_store::Leadership;
 use transom_web::{BoundPort, Forwarder, RequestMetrics};
 
-use crate::api::{self, Api, ReasonsByTask, Shared};
+use crate::api::{self, Api, Shared};
 use crate::core::term::{Handles, TermDependencies};
 use crate::dependencies::{AgentDirectory, ClusterAdapter, Matcher};
 use crate::job_index::JobIndex;
@@ -67,7 +67,6 @@ pub(crate) fn assemble(
     let shared = Shared {
         config: config.clone(),
         index: Arc::clone(&index),
-        reasons: ReasonsByTask::default(),
         matcher: Arc::clone(&matcher),
         cluster: Arc::clone(&cluster),
         leader: leader.clone(),

@@ -51,10 +51,14 @@ impl SummaryReader {
     /// The present state.
     pub fn read(&self) -> Summary {
         let pending = self.leader.handles().map(|handles| handles.scheduler.pending());
-        let pending = pending.as_deref().map_or(&[][..], Vec::as_slice);
+        let pending = pending.unwrap_or_default();
         let mut reasons = BTreeMap::new();
-        for reason in pending.iter().flat_map(|task| task.reasons.last.keys()) {
-            *reasons.entry(reason.as_str()).or_insert(0) += 1;
+        for spec in pending.specs() {
+            for (tasks, shared) in spec.all_reasons() {
+                for reason in shared.last.keys() {
+                    *reasons.entry(reason.as_str()).or_insert(0) += tasks as u64;
+                }
+            }
         }
         let gauge = |value: i64| u64::try_from(value).unwrap_or_default();
         let ended = |states: &[JobState]| states.iter().map(|state| self.metrics.ended(*state)).sum();
@@ -74,7 +78,7 @@ impl SummaryReader {
                 retained: gauge(self.metrics.jobs_retained.get()),
                 reasons,
             },
-            waiting: waiting(pending, MAX_ENTRIES).0,
+            waiting: waiting(&pending, MAX_ENTRIES).0,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `/v2/queue`: instances that are not launched yet, and the reasons.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use transom_scheduler::{PendingTask, Reason, Reasons};
+use transom_scheduler::{PendingSnapshot, PendingSpec, Reason, Reasons};
 use transom_web::{ApiError, json_list};
 
 use super::query::Query;
@@ -161,21 +161,24 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
 }
 
 /// A [`Queue`] of these tasks, written while it is sent.
-pub(super) fn response(snapshot: Arc<Snapshot>, pending: Arc<Vec<PendingTask>>, embed: Embed) -> Response {
-    let mut by_spec: BTreeMap<SpecId, Vec<usize>> = BTreeMap::new();
-    for (index, one) in pending.iter().enumerate() {
-        if let Ok(id) = SpecId::parse(&one.run_spec) {
-            by_spec.entry(id).or_default().push(index);
-        }
-    }
+pub(super) fn response(snapshot: Arc<Snapshot>, pending: Arc<PendingSnapshot>, embed: Embed) -> Response {
+    let ids = pending
+        .specs()
+        .filter_map(|waiting| SpecId::parse(waiting.run_spec).ok());
+    let mut ids = ids.collect::<BTreeSet<SpecId>>().into_iter();
     let (now, users) = (Moment::now(), PortUsers::of(Arc::clone(&snapshot)));
-    let mut by_spec = by_spec.into_iter();
     json_list("queue", move |list| {
-        by_spec.any(|(id, indexes)| {
-            let waiting: Vec<&PendingTask> = indexes.iter().map(|index| &pending[*index]).collect();
-            let view = snapshot.specs.get(&id);
-            let item = view.and_then(|view| queue_item(view, &waiting, now, embed, &users));
-            item.is_some_and(|item| append(list, &id, &item))
+        ids.any(|id| {
+            let (view, waiting) = (snapshot.specs.get(&id), pending.spec(&id.to_string()));
+            let Some((view, waiting)) = view.zip(waiting) else {
+                return false;
+            };
+            let reasons = waiting.reasons();
+            append(
+                list,
+                &id,
+                &queue_item(view, &waiting, &reasons, now, embed, &users),
+            )
         })
     })
 }
@@ -193,40 +196,36 @@ pub(super) async fn reset_delay(
 
 fn queue_item<'a>(
     view: &'a SpecView,
-    waiting: &[&'a PendingTask],
+    waiting: &PendingSpec<'_>,
+    reasons: &'a Reasons,
     now: Moment,
     embed: Embed,
     users: &PortUsers,
-) -> Option<QueueItem<'a>> {
-    let first = waiting.first()?;
-    let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
-    let millis_left = waiting
-        .iter()
-        .filter_map(|one| one.not_before)
-        .max()
-        .map(|until| Moment::from(until).millis_since(now));
+) -> QueueItem<'a> {
+    let delay_until = waiting.not_before().map(Moment::from);
+    let millis_left = delay_until.map(|until| until.millis_since(now));
     let millis_left = millis_left.filter(|millis_left| *millis_left > 0);
-    Some(QueueItem {
+    QueueItem {
         spec: match &view.spec {
             Spec::App(app) => QueueSpec::App(app),
             Spec::Pod(pod) => QueueSpec::Pod(Box::new(pod.without_version_info())),
         },
-        count: waiting.len() as u32,
+        count: waiting.tasks() as u32,
         role: view.spec.role(),
         delay: QueueDelay {
             time_left_seconds: millis_left.map_or(0, |millis_left| (millis_left + 999) / 1000),
             overdue: millis_left.is_none(),
         },
-        since: since.unwrap_or(now),
-        processed_offers_summary: summary(&first.reasons),
+        since: waiting.since().into(),
+        processed_offers_summary: summary(reasons),
         last_unused_offers: embed.offers.then(|| {
-            let offers = first.reasons.unused_offers.iter();
+            let offers = reasons.unused_offers.iter();
             offers.map(|offer| UnusedOffer::new(offer)).collect()
         }),
         reasons: embed
             .reasons
-            .then(|| PendingReasons::of(&view.spec, &first.reasons, users)),
-    })
+            .then(|| PendingReasons::of(&view.spec, reasons, users)),
+    }
 }
 
 impl<'a> PendingReasons<'a> {

@@ -142,7 +142,7 @@ impl Core {
 
     /// The reasons why requested tasks wait for an offer.
     fn pending(&self) -> Vec<Waiting> {
-        let pending = self.scheduler.pending();
+        let pending = self.scheduler.pending().to_vec();
         let members = self.members.iter();
         let members: HashMap<&TaskId, (Kind, u32)> = members
             .map(|(kind, number, member)| (&member.task, (kind, number)))

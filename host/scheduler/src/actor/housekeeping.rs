@@ -185,7 +185,7 @@ impl Actor {
     }
 
     /// The roles of pending tasks; `None` for any role.
-    fn demanded_roles(&self) -> Option<BTreeSet<String>> {
+    fn demanded_roles(&mut self) -> Option<BTreeSet<String>> {
         if !self.roles.has_several() {
             return None;
         }

@@ -16,7 +16,7 @@ use super::Actor;
 use super::calls::make_calls;
 use super::launch_builder::{self, BuildResult, BuiltInstance, Launches, ReservationContext};
 use crate::matching::maintenance::nanoseconds;
-use crate::matching::queue::{MatchFailure, TaskBatch};
+use crate::matching::queue::{MatchFailure, Ready, TaskBatch};
 use crate::matching::round::{LaunchStep, PlacedInstances, PlannedLaunch, RefusedOffer, Residents, Round};
 use crate::store::ledger::MAX_BATCH_RECORDS;
 use crate::store::transition;
@@ -48,28 +48,24 @@ impl Actor {
         if self.pool.pass_started_at().is_none() {
             self.queue.begin_pass(now);
         }
-        let mut batches = self.queue.ready(now);
-        if batches.is_empty() {
+        let mut ready = self
+            .queue
+            .ready(now, |run_spec| self.matcher.is_failing(run_spec));
+        if ready.is_empty() {
             self.end_pass(false);
             return;
         }
         self.pending_changed = true;
         if self.store_retry.is_backing_off(started_at) {
-            self.record_failure_for_all(
-                &batches,
-                Reason::StoreUnavailable,
-                "the state store is unavailable",
-            );
+            self.record_failure_for_all(&ready, Reason::StoreUnavailable, "the state store is unavailable");
             self.end_pass(false);
             return;
         }
         self.metrics.matching_rounds.inc();
         self.hide_closed_agents(now);
-        // Run specs for which the matcher fails do not delay the others.
         self.matcher
             .retain_failures(|run_spec| self.queue.contains_spec(run_spec));
-        batches.sort_by_key(|batch| self.matcher.is_failing(&batch.spec.id));
-        let placed_instances = self.placed_instances(batches.iter().map(|batch| &*batch.spec));
+        let placed_instances = self.placed_instances(ready.specs().map(|spec| &**spec));
         let (changed, removed) = self.agents.take_changes();
         self.matcher.update(changed, removed);
         let mut round = Round::new(
@@ -78,17 +74,16 @@ impl Actor {
             self.default_roles.clone(),
             now,
         );
-        let mut remaining_batches = batches.iter().peekable();
-        while let Some(&batch) = remaining_batches.peek() {
-            if round.planned() > 0 && self.matcher.would_retry(&batch.spec.id) {
+        while let Some((spec, _)) = self.queue.peek(&mut ready) {
+            if round.planned() > 0 && self.matcher.would_retry(&spec.id) {
                 // The call may take until its limit, so the planned tasks are launched before it.
                 break;
             }
-            remaining_batches.next();
+            let Some(batch) = self.queue.next_batch(&mut ready, now) else {
+                break;
+            };
+            let batch = &batch;
             self.queue.mark_matched(batch);
-            if !self.queue.may_place(batch) {
-                continue;
-            }
             let planned = round.planned();
             let span = self.queue.round_span(batch);
             let failure = if batch.spec.volumes.is_empty() {
@@ -122,9 +117,9 @@ impl Actor {
             self.queue.launched();
             self.offer_demand.launched();
         }
+        let next = self.queue.peek(&mut ready).map(|(_, position)| position);
         self.launch(caller, planned, now).await;
-        let next = remaining_batches.next();
-        self.queue.continue_with(next);
+        self.queue.continue_at(next);
         self.launched_in_pass |= has_launched;
         let is_within_pass_limit = self
             .pool
@@ -247,13 +242,13 @@ impl Actor {
         }
     }
 
-    fn record_failure_for_all(&mut self, batches: &[TaskBatch], reason: Reason, message: &str) {
-        for batch in batches {
+    fn record_failure_for_all(&mut self, ready: &Ready, reason: Reason, message: &str) {
+        for spec in ready.specs() {
             let (offers, message) = (self.pool.offers().len() as u32, Some(message.to_owned()));
             let reasons = BTreeMap::from([(reason, 1)]);
             let refused_offers = offers;
             self.queue.record_failure(
-                &batch.spec.id,
+                &spec.id,
                 MatchFailure {
                     reasons,
                     message,
@@ -375,8 +370,8 @@ impl Actor {
             .remove_all(&accepts.iter().map(|(offer, _)| offer.clone()).collect());
         let status_deadline = Instant::now() + self.timeouts.launch;
         for intent in intents {
-            if let Some(request) = self.queue.remove(intent.request_id()) {
-                self.launch_spans.begin(intent, &request.trace);
+            if let Some(queued) = self.queue.remove(intent.request_id()) {
+                self.launch_spans.begin(intent, &queued.request().trace);
             }
             self.reconcile_schedule
                 .schedule(intent.id.clone(), status_deadline);

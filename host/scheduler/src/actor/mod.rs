@@ -69,11 +69,6 @@ pub(crate) use start::Dependencies;
 /// too, no further events are read from the master.
 const EVENT_QUEUE_CAPACITY: usize = 256;
 
-/// With fewer pending tasks, each change is published immediately.
-const IMMEDIATE_SNAPSHOT: u32 = 2000;
-/// With more, so much time for each passes until the next snapshot: about twenty times what it takes.
-const SNAPSHOT_TIME_PER_TASK: Duration = Duration::from_micros(10);
-
 /// Timeouts, intervals and backoffs.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeouts {
@@ -154,8 +149,6 @@ struct Actor {
     /// The trace spans of launches.
     launch_spans: LaunchSpans,
     pending_changed: bool,
-    /// The earliest time of the next snapshot of the pending tasks.
-    next_pending_snapshot: Instant,
     next_ready: Option<Timestamp>,
     pool: OfferPool,
     offer_demand: OfferDemand,
@@ -253,15 +246,8 @@ impl Actor {
             let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
             now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
         });
-        let snapshot = self.pending_changed.then_some(self.next_pending_snapshot);
         let stall = self.stalled_since.map(|since| since + self.timeouts.stall);
-        let mut wakes = vec![
-            self.store_retry.next(now),
-            self.matcher.next(now),
-            ready,
-            stall,
-            snapshot,
-        ];
+        let mut wakes = vec![self.store_retry.next(now), self.matcher.next(now), ready, stall];
         if self.caller.is_some() {
             wakes.extend([
                 self.kills.next(),
@@ -434,9 +420,7 @@ impl Actor {
         let next_ready = self.queue.next_ready(now);
         self.pending_changed |= next_ready != self.next_ready;
         self.next_ready = next_ready;
-        if self.pending_changed && self.next_pending_snapshot <= Instant::now() {
-            self.pending_changed = false;
-            self.next_pending_snapshot = Instant::now() + snapshot_interval(self.queue.len());
+        if std::mem::take(&mut self.pending_changed) {
             self.metrics.pending_tasks.set(count(self.queue.len()));
             self.shared
                 .pending
@@ -482,16 +466,6 @@ impl Actor {
                 "event backpressure: the service has not read its events; reading from the master is paused until it does"
             );
         }
-    }
-}
-
-/// The least time between two snapshots of so many pending tasks. Each copies all of them, so that
-/// without it every change of a long queue would cost as much as the queue is long.
-fn snapshot_interval(pending: usize) -> Duration {
-    let pending = u32::try_from(pending).unwrap_or(u32::MAX);
-    match pending {
-        0..IMMEDIATE_SNAPSHOT => Duration::ZERO,
-        _ => (SNAPSHOT_TIME_PER_TASK * pending).min(Duration::from_secs(1)),
     }
 }
 

@@ -126,7 +126,6 @@ impl Dependencies {
             reservations: ReservationTracker::new(reservations),
             queue: Queue::default(),
             launch_spans: LaunchSpans::default(),
-            next_pending_snapshot: Instant::now(),
             pending_changed: false,
             next_ready: None,
             pool: OfferPool::default(),

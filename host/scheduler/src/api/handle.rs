@@ -11,8 +11,8 @@ use transom_cluster::TaskId;
 use super::explanation::ExplanationRequest;
 use super::request_queue::{Kill, RequestQueue};
 use crate::{
-    KillChoice, PendingExplanation, PendingTask, PlacementOf, Reservations, SchedulerApi, SubscriptionStatus,
-    TaskRequest, Tasks,
+    KillChoice, PendingExplanation, PendingSnapshot, PlacementOf, Reservations, SchedulerApi,
+    SubscriptionStatus, TaskRequest, Tasks,
 };
 
 /// A service's handle to its scheduler: see [`SchedulerApi`]. Clones are cheap and share the actor.
@@ -27,7 +27,7 @@ pub struct Scheduler {
 pub(crate) struct Shared {
     pub(crate) requests: RequestQueue,
     pub(crate) tasks: ArcSwap<Tasks>,
-    pub(crate) pending: ArcSwap<Vec<PendingTask>>,
+    pub(crate) pending: ArcSwap<PendingSnapshot>,
     pub(crate) reservations: ArcSwap<Reservations>,
     pub(crate) subscription: ArcSwap<SubscriptionStatus>,
     pub(crate) tracker: TaskTracker,
@@ -121,7 +121,7 @@ impl SchedulerApi for Scheduler {
         self.shared.tasks.load_full()
     }
 
-    fn pending(&self) -> Arc<Vec<PendingTask>> {
+    fn pending(&self) -> Arc<PendingSnapshot> {
         self.shared.pending.load_full()
     }
 

@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use transom_cluster::TaskId;
 
 use crate::{
-    KillChoice, PendingExplanation, PendingTask, PlacementOf, Reservations, SubscriptionStatus, TaskRequest,
-    Tasks,
+    KillChoice, PendingExplanation, PendingSnapshot, PlacementOf, Reservations, SubscriptionStatus,
+    TaskRequest, Tasks,
 };
 
 /// The scheduler as a service uses it. It is implemented by [`Scheduler`](crate::Scheduler) and by
@@ -73,9 +73,9 @@ pub trait SchedulerApi: Debug + Send + Sync {
     /// All records, including terminal ones until they are purged.
     fn tasks(&self) -> Arc<Tasks>;
 
-    /// The pending tasks in the order in which they are matched, and why they are pending. A
-    /// submitted task is listed as soon as the scheduler has taken the request.
-    fn pending(&self) -> Arc<Vec<PendingTask>>;
+    /// The pending tasks, and why they are pending. A submitted task is listed as soon as the
+    /// scheduler has taken the request.
+    fn pending(&self) -> Arc<PendingSnapshot>;
 
     /// The state of the subscription.
     fn subscription(&self) -> SubscriptionStatus;

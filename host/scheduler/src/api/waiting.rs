@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::pending::PendingTask;
+use crate::PendingSnapshot;
 
 /// The pending tasks of one run spec.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,28 +26,21 @@ pub struct Waiting {
 
 /// The run specs with pending tasks, at most `limit` of them and the longest pending first, and the
 /// number of all such run specs.
-pub fn waiting(pending: &[PendingTask], limit: usize) -> (Vec<Waiting>, u64) {
-    let mut by_spec: BTreeMap<&str, (u64, &PendingTask)> = BTreeMap::new();
-    for task in pending {
-        let entry = by_spec.entry(&task.run_spec).or_insert((0, task));
-        entry.0 += 1;
-        if task.since < entry.1.since {
-            entry.1 = task;
-        }
-    }
-    let all = by_spec.len() as u64;
-    let mut oldest: Vec<_> = by_spec.into_values().collect();
-    oldest.sort_by_key(|(_, first)| first.since);
+pub fn waiting(pending: &PendingSnapshot, limit: usize) -> (Vec<Waiting>, u64) {
+    let mut oldest: Vec<_> = pending.specs().map(|spec| (spec.since(), spec)).collect();
+    let all = oldest.len() as u64;
+    oldest.sort_by_key(|(since, _)| *since);
     oldest.truncate(limit);
-    let waiting = oldest.into_iter().map(|(tasks, first)| {
-        let counts = first.reasons.last.iter();
+    let waiting = oldest.into_iter().map(|(since, spec)| {
+        let reasons = spec.reasons();
+        let counts = reasons.last.iter();
         Waiting {
-            run_spec: first.run_spec.clone(),
-            tasks,
-            since: first.since,
+            run_spec: spec.run_spec.to_owned(),
+            tasks: spec.tasks() as u64,
+            since,
             reasons: counts.map(|(reason, count)| (reason.as_str(), *count)).collect(),
-            offers: first.reasons.last_offers,
-            message: first.reasons.message.clone(),
+            offers: reasons.last_offers,
+            message: reasons.message.clone(),
         }
     });
     (waiting.collect(), all)
@@ -57,32 +50,29 @@ pub fn waiting(pending: &[PendingTask], limit: usize) -> (Vec<Waiting>, u64) {
 mod tests {
     use std::sync::Arc;
 
-    use transom_cluster::TaskId;
-
     use super::*;
+    use crate::testing::{spec, task_request};
     use crate::{Reason, Reasons};
 
     #[test]
     fn run_specs_are_listed_by_age_with_their_reasons() {
-        let pending = |task: &str, run_spec: &str, second: i64| PendingTask {
-            task: TaskId::from(task),
-            run_spec: run_spec.to_owned(),
-            version: "1".to_owned(),
-            since: Timestamp::from_second(second).unwrap(),
-            not_before: None,
-            reasons: Arc::new(Reasons {
-                last: [(Reason::InsufficientCpus, 2)].into(),
-                last_offers: 3,
-                ..Reasons::default()
-            }),
-        };
-        let tasks = [
-            pending("a", "/new", 30),
-            pending("b", "/old", 20),
-            pending("c", "/old", 10),
-            pending("d", "/mid", 15),
+        let reasons = Arc::new(Reasons {
+            last: [(Reason::InsufficientCpus, 2)].into(),
+            last_offers: 3,
+            ..Reasons::default()
+        });
+        let old = Arc::new(spec("/old"));
+        let requests = [
+            (task_request("c", &old), 10),
+            (task_request("d", &Arc::new(spec("/mid"))), 15),
+            (task_request("b", &old), 20),
+            (task_request("a", &Arc::new(spec("/new"))), 30),
         ];
-        let (listed, all) = waiting(&tasks, 2);
+        let pending = PendingSnapshot::of(
+            requests.map(|(request, second)| (request, Timestamp::from_second(second).unwrap())),
+            &reasons,
+        );
+        let (listed, all) = waiting(&pending, 2);
         let found: Vec<_> = listed
             .iter()
             .map(|one| (one.run_spec.as_str(), one.tasks, one.since.as_second()))
@@ -91,6 +81,6 @@ mod tests {
         assert_eq!(all, 3);
         assert_eq!(listed[0].reasons, [("InsufficientCpus", 2)].into());
         assert_eq!(listed[0].offers, 3);
-        assert_eq!(waiting(&[], 2), (Vec::new(), 0));
+        assert_eq!(waiting(&PendingSnapshot::default(), 2), (Vec::new(), 0));
     }
 }

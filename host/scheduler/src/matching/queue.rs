@@ -8,20 +8,25 @@
 //! prevent starvation, tasks that are pending for [`STARVATION_AGE`] are matched first, oldest
 //! first, in one of [`AGING_PASS_INTERVAL`] passes.
 
+mod lanes;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tracing::Span;
 use transom_cluster::TaskId;
 use transom_common::trace;
 
-use crate::{PendingTask, Reason, Reasons, RunSpec, TaskRequest, UnusedOffer};
+use crate::{Reason, RunSpec, TaskRequest, UnusedOffer};
+use lanes::{Lane, Lanes, Queued, SpecLanes};
+
+pub use snapshot::{PendingSnapshot, PendingSpec};
 
 /// Maximum tasks of a batch. A run spec with more of them has several batches, so that no call of the
 /// matcher has more, and a round has time for other tasks between them.
@@ -33,33 +38,21 @@ const MAX_TRACED_ROUNDS: u32 = 32;
 /// Maximum traced tasks that one round is linked with.
 const MAX_LINKS: usize = 16;
 /// A task of a lower priority counts as starved after this time.
-const STARVATION_AGE: Duration = Duration::from_mins(1);
+const STARVATION_AGE: SignedDuration = SignedDuration::from_mins(1);
 
 /// A position in the queue; the lowest one is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct QueuePosition {
+pub(crate) struct QueuePosition {
     priority: Reverse<i32>,
     number: u64,
-}
-
-#[derive(Debug)]
-struct Queued {
-    request: TaskRequest,
-    since: Timestamp,
-    position: QueuePosition,
-    /// The last pass in which it was matched.
-    last_pass: u64,
-    /// Number of rounds that are in its trace.
-    traced_rounds: u32,
 }
 
 /// The queue. Tasks that share a specification and a priority are matched together, at the position
 /// of the first, up to [`MAX_BATCH_TASKS`] at once.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    tasks: HashMap<TaskId, Queued>,
-    order: BTreeMap<QueuePosition, TaskId>,
-    /// The tasks with an earliest launch, in its order.
+    lanes: Lanes,
+    /// The delayed tasks, in the order of their earliest launches.
     by_not_before: BTreeSet<(Timestamp, TaskId)>,
     next: u64,
     /// The number of the current pass, counted from 1.
@@ -70,25 +63,32 @@ pub(crate) struct Queue {
     oldest_first: bool,
     /// Passes with launches since the last pass by age.
     passes_by_priority: u32,
-    specs: HashMap<String, SpecStats>,
 }
 
-impl Queued {
-    fn is_starved(&self, now: Timestamp) -> bool {
-        let pending_time = Duration::try_from(now.duration_since(self.since)).unwrap_or_default();
-        pending_time >= STARVATION_AGE && is_ready(&self.request, now)
+/// The batches of a round that are left: the first task of the next batch of each lane.
+#[derive(Debug, Default)]
+pub(crate) struct Ready {
+    next: BTreeMap<Turn, Arc<Queued>>,
+}
+
+impl Ready {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.next.is_empty()
+    }
+
+    /// The run specs of these batches; one with several priorities is listed for each.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = &Arc<RunSpec>> {
+        self.next.values().map(|first| &first.request().spec)
     }
 }
 
-/// Statistics that are kept for a run spec while any of its tasks is pending.
-#[derive(Debug, Default)]
-struct SpecStats {
-    tasks: usize,
-    /// `None` before the first round.
-    reasons: Option<Arc<Reasons>>,
-    last_used_at: Option<Timestamp>,
-    /// The last pass in which not all tasks of a batch were placed, and its specification.
-    unplaced: Option<(u64, Arc<RunSpec>)>,
+/// The order of batches in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    /// Run specs for which the matcher fails do not delay the others.
+    is_failing: bool,
+    part: u8,
+    position: QueuePosition,
 }
 
 /// Instances of one run spec that are matched together.
@@ -97,10 +97,10 @@ pub(crate) struct TaskBatch {
     pub(crate) spec: Arc<RunSpec>,
     /// Requested tasks or groups.
     pub(crate) ids: Vec<TaskId>,
-    /// The first task's position.
-    position: QueuePosition,
-    /// Whether one of them was matched in an earlier pass.
-    was_matched: bool,
+    /// The first task.
+    first: Arc<Queued>,
+    /// The lane's numbers from here on are not part of it.
+    end: u64,
 }
 
 /// Why tasks of a run spec were not placed in a round.
@@ -116,65 +116,32 @@ pub(crate) struct MatchFailure {
 impl Queue {
     /// Adds a task, or replaces the request of a pending one.
     pub(crate) fn push(&mut self, request: TaskRequest, now: Timestamp) {
-        let id = request.id.clone();
-        if let Some(not_before) = request.not_before {
-            self.by_not_before.insert((not_before, id.clone()));
+        let known = self.lanes.tasks.get(&request.id);
+        if let Some(not_before) = known.and_then(|known| known.request().not_before) {
+            self.by_not_before.remove(&(not_before, request.id.clone()));
         }
-        self.specs.entry(request.spec.id.clone()).or_default().tasks += 1;
-        let priority = Reverse(request.priority);
-        if let Some(queued) = self.tasks.get_mut(&id) {
-            let not_before = request.not_before;
-            let replaced = std::mem::replace(&mut queued.request, request);
-            if let Some(replaced) = replaced.not_before.filter(|at| Some(*at) != not_before) {
-                self.by_not_before.remove(&(replaced, id.clone()));
-            }
-            queued.last_pass = 0;
-            self.order.remove(&queued.position);
-            queued.position.priority = priority;
-            self.order.insert(queued.position, id);
-            self.release_spec(&replaced.spec.id);
-            return;
+        if let Some(not_before) = request.not_before.filter(|at| *at > now) {
+            self.by_not_before.insert((not_before, request.id.clone()));
         }
-        let position = QueuePosition {
-            priority,
-            number: self.next,
+        let queued = match known {
+            Some(known) => known.replaced_by(request),
+            None => Queued::new(request, now, self.next),
         };
-        self.order.insert(position, id.clone());
-        self.tasks.insert(
-            id,
-            Queued {
-                request,
-                since: now,
-                position,
-                last_pass: 0,
-                traced_rounds: 0,
-            },
-        );
-        self.next += 1;
+        self.next = self.next.max(queued.number + 1);
+        self.lanes.insert(queued, now);
     }
 
-    pub(crate) fn remove(&mut self, task: &TaskId) -> Option<TaskRequest> {
-        let queued = self.tasks.remove(task)?;
-        self.order.remove(&queued.position);
-        if let Some(not_before) = queued.request.not_before {
+    pub(crate) fn remove(&mut self, task: &TaskId) -> Option<Arc<Queued>> {
+        let queued = self.lanes.remove(task)?;
+        if let Some(not_before) = queued.request().not_before {
             self.by_not_before.remove(&(not_before, task.clone()));
         }
-        self.release_spec(&queued.request.spec.id);
-        Some(queued.request)
-    }
-
-    fn release_spec(&mut self, run_spec: &str) {
-        if let Some(stats) = self.specs.get_mut(run_spec) {
-            stats.tasks -= 1;
-            if stats.tasks == 0 {
-                self.specs.remove(run_spec);
-            }
-        }
+        Some(queued)
     }
 
     /// The trace span of a round with these tasks: a child of the first traced task's span, linked
     /// with some others. When a task does not fit, only its first rounds have a span.
-    pub(crate) fn round_span(&mut self, batch: &TaskBatch) -> Span {
+    pub(crate) fn round_span(&self, batch: &TaskBatch) -> Span {
         if !trace::is_on() {
             return Span::none();
         }
@@ -183,12 +150,11 @@ impl Queue {
             if trace_contexts.len() >= MAX_LINKS {
                 break;
             }
-            if let Some(queued) = self.tasks.get_mut(id)
-                && queued.request.trace.is_recorded()
-                && queued.traced_rounds < MAX_TRACED_ROUNDS
+            if let Some(queued) = self.lanes.tasks.get(id)
+                && queued.request().trace.is_recorded()
+                && queued.traced_rounds.fetch_add(1, Ordering::Relaxed) < MAX_TRACED_ROUNDS
             {
-                queued.traced_rounds += 1;
-                trace_contexts.push(queued.request.trace.clone());
+                trace_contexts.push(queued.request().trace.clone());
             }
         }
         let Some((first, others)) = trace_contexts.split_first() else {
@@ -211,7 +177,7 @@ impl Queue {
     }
 
     pub(crate) fn get(&self, task: &TaskId) -> Option<&TaskRequest> {
-        self.tasks.get(task).map(|queued| &queued.request)
+        self.lanes.tasks.get(task).map(|queued| queued.request())
     }
 
     /// The keys of the reservations of these requests.
@@ -223,7 +189,7 @@ impl Queue {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.tasks.len()
+        self.lanes.tasks.len()
     }
 
     /// Begins a pass over other offers.
@@ -234,13 +200,14 @@ impl Queue {
 
     /// Whether a task is starved behind others of a higher priority.
     fn has_starved(&self, now: Timestamp) -> bool {
-        let first = self
-            .order
-            .first_key_value()
-            .map(|(position, _)| position.priority);
-        let last = self.order.last_key_value().map(|(position, _)| position.priority);
-        let starved = |queued: &Queued| Some(queued.position.priority) != first && queued.is_starved(now);
-        first != last && self.tasks.values().any(starved)
+        let priority = |lane: &Lane| lane.first().map(|queued| queued.request().priority);
+        let highest = self.lanes.all().filter_map(priority).max();
+        // The first task of a lane is the oldest.
+        let starved = |lane: &Lane| {
+            let first = lane.ready.get_min();
+            priority(lane) < highest && first.is_some_and(|(_, queued)| queued.is_starved(now))
+        };
+        self.lanes.all().any(starved)
     }
 
     /// Records that this pass launched something.
@@ -252,123 +219,155 @@ impl Queue {
         };
     }
 
-    /// Makes the next round begin with this batch, even if it belongs to another pass; with the
+    /// Makes the next round begin at this position, even if it belongs to another pass; with the
     /// first batch if `None`.
-    pub(crate) fn continue_with(&mut self, batch: Option<&TaskBatch>) {
-        self.cut_at = batch.map(|batch| batch.position);
+    pub(crate) fn continue_at(&mut self, position: Option<QueuePosition>) {
+        self.cut_at = position;
     }
 
     /// Records that the batch was matched.
     pub(crate) fn mark_matched(&mut self, batch: &TaskBatch) {
-        for id in &batch.ids {
-            if let Some(queued) = self.tasks.get_mut(id) {
-                queued.last_pass = self.pass;
-            }
+        if let Some(lane) = self.lanes.lane_mut(batch.first.request()) {
+            lane.mark_matched(self.pass, batch.end);
         }
     }
 
     /// Records that not all tasks of the batch were placed.
     pub(crate) fn mark_unplaced(&mut self, batch: &TaskBatch) {
-        if let Some(stats) = self.specs.get_mut(&batch.spec.id) {
-            stats.unplaced = Some((self.pass, Arc::clone(&batch.spec)));
-        }
-    }
-
-    /// Whether the batch may be placed in this pass. If not all tasks of an earlier batch of the same
-    /// specification were placed, no more will be: there are only fewer resources. That does not hold
-    /// for volumes, because each task may have its own reservation.
-    pub(crate) fn may_place(&self, batch: &TaskBatch) -> bool {
-        let stats = self.specs.get(&batch.spec.id);
-        let unplaced = stats.and_then(|stats| stats.unplaced.as_ref());
-        let is_same =
-            |(pass, spec): &(u64, Arc<RunSpec>)| *pass == self.pass && Arc::ptr_eq(spec, &batch.spec);
-        !batch.spec.volumes.is_empty() || !unplaced.is_some_and(is_same)
+        self.lanes.mark_unplaced(&batch.spec, self.pass, self.next);
     }
 
     /// Whether a task of this run spec is pending.
     pub(crate) fn contains_spec(&self, run_spec: &str) -> bool {
-        self.specs.contains_key(run_spec)
+        self.lanes.specs.contains_key(run_spec)
     }
 
-    /// The ready tasks that were not matched in this pass.
-    pub(crate) fn ready(&self, now: Timestamp) -> Vec<TaskBatch> {
-        let mut batches: Vec<TaskBatch> = Vec::new();
-        let mut batch_indices: HashMap<(*const RunSpec, Option<Reverse<i32>>), usize> = HashMap::new();
-        let unmatched = |queued: &&Queued| queued.last_pass != self.pass || self.pass == 0;
-        for queued in self
-            .in_pass_order(now)
-            .into_iter()
-            .filter(unmatched)
-            .filter(|queued| is_ready(&queued.request, now))
-        {
-            let spec = &queued.request.spec;
-            let aged = self.oldest_first && queued.is_starved(now);
-            let class = (!aged).then_some(queued.position.priority);
-            let index = batch_indices
-                .entry((Arc::as_ptr(spec), class))
-                .or_insert(usize::MAX);
-            if batches
-                .get(*index)
-                .is_none_or(|batch| batch.ids.len() == MAX_BATCH_TASKS)
-            {
-                *index = batches.len();
-                batches.push(TaskBatch {
-                    spec: Arc::clone(spec),
-                    ids: Vec::new(),
-                    position: queued.position,
-                    was_matched: false,
-                });
+    /// The batches of ready tasks that were not matched in this pass.
+    pub(crate) fn ready(&mut self, now: Timestamp, is_failing: impl Fn(&str) -> bool) -> Ready {
+        self.end_delays(now);
+        let mut ready = Ready::default();
+        for (run_spec, lanes) in &self.lanes.specs {
+            let is_failing = is_failing(run_spec);
+            for lane in lanes.lanes() {
+                let next = lane.next(self.pass);
+                if let Some(next) = next.filter(|next| !lanes.is_unplaced(&next.request().spec, self.pass)) {
+                    let turn = self.turn((lanes, lane), next, is_failing, now);
+                    ready.next.insert(turn, Arc::clone(next));
+                }
             }
-            let index = *index;
-            batches[index].ids.push(queued.request.id.clone());
-            batches[index].was_matched |= queued.last_pass != 0;
         }
-        self.continue_at_cut(&mut batches);
-        batches
+        ready
     }
 
-    /// Moves the batches for which the last round had no time to the front, but behind new ones of
-    /// a higher priority.
-    fn continue_at_cut(&self, batches: &mut [TaskBatch]) {
-        let Some(cut) = self.cut_at.filter(|_| !self.oldest_first) else {
-            return;
+    /// When a batch that begins with this task is matched. In a pass by age, starved tasks come
+    /// first, oldest first, followed by the others by priority. In other passes the batches for which
+    /// the last round had no time come first, but behind new ones of a higher priority.
+    fn turn(
+        &self,
+        (lanes, lane): (&SpecLanes, &Lane),
+        first: &Queued,
+        is_failing: bool,
+        now: Timestamp,
+    ) -> Turn {
+        let mut position = first.position();
+        let part = if self.oldest_first {
+            let is_aged = first.is_starved(now);
+            if is_aged {
+                position.priority = Reverse(i32::MAX);
+            }
+            u8::from(!is_aged)
+        } else {
+            match self.cut_at {
+                Some(cut) if position < cut => {
+                    let is_urgent = lanes.is_new(first, lane) && position.priority < cut.priority;
+                    if is_urgent { 0 } else { 2 }
+                }
+                _ => 1,
+            }
         };
-        let before_cut = batches.partition_point(|batch| batch.position < cut);
-        let is_urgent = |batch: &TaskBatch| !batch.was_matched && batch.position.priority < cut.priority;
-        // The sort is stable, so each part keeps its order.
-        batches[..before_cut].sort_by_key(|batch| !is_urgent(batch));
-        let urgent = batches[..before_cut].partition_point(is_urgent);
-        batches[urgent..].rotate_left(before_cut - urgent);
+        Turn {
+            is_failing,
+            part,
+            position,
+        }
+    }
+
+    /// The run spec and the position of the next batch.
+    pub(crate) fn peek(&self, ready: &mut Ready) -> Option<(Arc<RunSpec>, QueuePosition)> {
+        loop {
+            let first = ready.next.first_entry()?;
+            let spec = Arc::clone(&first.get().request().spec);
+            let lanes = self.lanes.specs.get(spec.id.as_str());
+            if lanes.is_some_and(|lanes| !lanes.is_unplaced(&spec, self.pass)) {
+                return Some((spec, first.get().position()));
+            }
+            first.remove();
+        }
+    }
+
+    /// The next batch.
+    pub(crate) fn next_batch(&self, ready: &mut Ready, now: Timestamp) -> Option<TaskBatch> {
+        let (spec, _) = self.peek(ready)?;
+        let (turn, first) = ready.next.pop_first()?;
+        let lanes = self.lanes.specs.get(spec.id.as_str())?;
+        let lane = lanes.lane_of(first.request())?;
+        let is_aged = self.oldest_first && first.is_starved(now);
+        let mut tasks = lane
+            .ready
+            .range(first.number..)
+            .map(|(_, queued)| queued)
+            .peekable();
+        let mut batch = TaskBatch {
+            spec,
+            ids: Vec::new(),
+            end: first.number + 1,
+            first,
+        };
+        while batch.ids.len() < MAX_BATCH_TASKS
+            && let Some(queued) = tasks.next_if(|queued| !is_aged || queued.is_starved(now))
+        {
+            batch.ids.push(queued.request().id.clone());
+            batch.end = queued.number + 1;
+        }
+        if let Some(next) = tasks.peek() {
+            let turn = self.turn((lanes, lane), next, turn.is_failing, now);
+            ready.next.insert(turn, Arc::clone(next));
+        }
+        Some(batch)
     }
 
     pub(crate) fn has_ready(&self, now: Timestamp) -> bool {
         let first = self.by_not_before.first();
-        self.by_not_before.len() < self.tasks.len() || first.is_some_and(|(at, _)| *at <= now)
+        self.by_not_before.len() < self.len() || first.is_some_and(|(at, _)| *at <= now)
     }
 
     /// The allocation roles of the tasks that are ready; `None` if any of them accepts every role.
-    pub(crate) fn demanded_roles(&self, now: Timestamp) -> Option<BTreeSet<String>> {
-        let ready = self
-            .tasks
-            .values()
-            .filter(|queued| is_ready(&queued.request, now));
-        let roles: Option<BTreeSet<&String>> =
-            ready.map(|queued| queued.request.spec.role.as_ref()).collect();
+    pub(crate) fn demanded_roles(&mut self, now: Timestamp) -> Option<BTreeSet<String>> {
+        self.end_delays(now);
+        let ready = self.lanes.all().filter_map(|lane| lane.ready.get_min());
+        let roles: Option<BTreeSet<&String>> = ready
+            .map(|(_, queued)| queued.request().spec.role.as_ref())
+            .collect();
         Some(roles?.into_iter().cloned().collect())
     }
 
     /// The time at which the next backoff ends.
     pub(crate) fn next_ready(&mut self, now: Timestamp) -> Option<Timestamp> {
-        // Backoffs that have ended are not looked at again.
-        while self.by_not_before.first().is_some_and(|(at, _)| *at <= now) {
-            self.by_not_before.pop_first();
-        }
+        self.end_delays(now);
         self.by_not_before.first().map(|(at, _)| *at)
+    }
+
+    fn end_delays(&mut self, now: Timestamp) {
+        while self.by_not_before.first().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, task)) = self.by_not_before.pop_first() {
+                self.lanes.end_delay(&task);
+            }
+        }
     }
 
     /// Records why a run spec's tasks were not placed.
     pub(crate) fn record_failure(&mut self, run_spec: &str, failure: MatchFailure) {
-        let Some(stats) = self.specs.get_mut(run_spec) else {
+        let Some(stats) = self.lanes.specs.get_mut(run_spec) else {
             return;
         };
         let reasons = Arc::make_mut(stats.reasons.get_or_insert_default());
@@ -391,7 +390,7 @@ impl Queue {
         unused: Vec<Arc<UnusedOffer>>,
         now: Timestamp,
     ) {
-        let Some(stats) = self.specs.get_mut(run_spec) else {
+        let Some(stats) = self.lanes.specs.get_mut(run_spec) else {
             return;
         };
         if let Some(reasons) = &mut stats.reasons {
@@ -406,75 +405,18 @@ impl Queue {
 
     /// Records that some tasks of a run spec were launched.
     pub(crate) fn record_used(&mut self, run_spec: &str, now: Timestamp) {
-        if let Some(stats) = self.specs.get_mut(run_spec) {
+        if let Some(stats) = self.lanes.specs.get_mut(run_spec) {
             stats.last_used_at = Some(now);
         }
     }
 
     /// All pending tasks, for readers. `blocked_by` is a reason that blocks all of them.
-    pub(crate) fn snapshot(&self, blocked_by: Option<Reason>, now: Timestamp) -> Vec<PendingTask> {
-        let mut shared: HashMap<(&str, Option<Reason>), Arc<Reasons>> = HashMap::new();
-        let mut waiting = Vec::with_capacity(self.tasks.len());
-        for queued in self.in_priority_order() {
-            let spec = &queued.request.spec;
-            let override_reason = blocked_by.or_else(|| self.overriding_reason(queued, now));
-            let reasons = shared
-                .entry((&spec.id, override_reason))
-                .or_insert_with(|| self.reasons_with(&spec.id, override_reason));
-            waiting.push(PendingTask {
-                task: queued.request.id.clone(),
-                run_spec: spec.id.clone(),
-                version: spec.version.clone(),
-                since: queued.since,
-                not_before: queued.request.not_before,
-                reasons: Arc::clone(reasons),
-            });
+    pub(crate) fn snapshot(&self, blocked_by: Option<Reason>, taken_at: Timestamp) -> PendingSnapshot {
+        PendingSnapshot {
+            lanes: self.lanes.clone(),
+            blocked_by,
+            taken_at,
         }
-        waiting
-    }
-
-    /// A reason that takes precedence over those of the last round.
-    fn overriding_reason(&self, queued: &Queued, now: Timestamp) -> Option<Reason> {
-        if !is_ready(&queued.request, now) {
-            Some(Reason::Backoff)
-        } else if self.reasons(&queued.request.spec.id).is_none() {
-            Some(Reason::NoOffers)
-        } else {
-            None
-        }
-    }
-
-    fn reasons(&self, run_spec: &str) -> Option<&Arc<Reasons>> {
-        self.specs.get(run_spec)?.reasons.as_ref()
-    }
-
-    fn reasons_with(&self, run_spec: &str, override_reason: Option<Reason>) -> Arc<Reasons> {
-        let reasons = self.reasons(run_spec).cloned().unwrap_or_default();
-        let Some(override_reason) = override_reason else {
-            return reasons;
-        };
-        Arc::new(Reasons {
-            last: BTreeMap::from([(override_reason, 1)]),
-            ..Reasons::clone(&reasons)
-        })
-    }
-
-    /// The tasks in the order of this pass. In a pass by age, starved tasks come first, oldest
-    /// first, followed by the others by priority.
-    fn in_pass_order(&self, now: Timestamp) -> Vec<&Queued> {
-        let mut all: Vec<&Queued> = self.in_priority_order().collect();
-        if self.oldest_first {
-            // A stable sort keeps the order of the others.
-            all.sort_by_key(|queued| {
-                let aged = queued.is_starved(now);
-                (!aged, if aged { queued.position.number } else { 0 })
-            });
-        }
-        all
-    }
-
-    fn in_priority_order(&self) -> impl Iterator<Item = &Queued> {
-        self.order.values().filter_map(|task| self.tasks.get(task))
     }
 }
 

@@ -25,7 +25,6 @@ mod queue_command;
 mod task;
 
 pub(crate) use auth::access_rules;
-pub(crate) use queue::ReasonsByTask;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +56,6 @@ pub(crate) struct Api(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) config: Settings,
     pub(crate) index: Arc<JobIndex>,
-    pub(crate) reasons: ReasonsByTask,
     pub(crate) matcher: Arc<dyn Matcher>,
     pub(crate) cluster: Arc<dyn AgentDirectory>,
     pub(crate) leader: Leader<Handles>,

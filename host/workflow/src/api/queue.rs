@@ -1,14 +1,10 @@
 //! Pending jobs: `/v0/queue` with the reasons, and `/v0/dags` for autoscalers.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use transom_cluster::TaskId;
-use transom_scheduler::{PendingTask, Reasons};
+use transom_scheduler::Reasons;
 use transom_web::{ApiError, Json};
 
 use super::query::Query;
@@ -22,27 +18,6 @@ use crate::{pending_reason, python_json};
 
 const DEFAULT_LIMIT: u64 = 1_000;
 const MAX_LIMIT: u64 = 100_000;
-
-/// Why tasks are pending, by task id. Built once for each list that the scheduler publishes, so that
-/// the cost of a request does not depend on the number of pending tasks.
-#[derive(Debug, Default)]
-pub(crate) struct ReasonsByTask(Mutex<(Arc<Vec<PendingTask>>, Reasoned)>);
-
-/// See [`ReasonsByTask`].
-type Reasoned = Arc<HashMap<TaskId, Arc<Reasons>>>;
-
-impl ReasonsByTask {
-    fn of(&self, pending: &Arc<Vec<PendingTask>>) -> Reasoned {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&last.0, pending) {
-            let reasoned = pending
-                .iter()
-                .map(|pending| (pending.task.clone(), Arc::clone(&pending.reasons)));
-            *last = (Arc::clone(pending), Arc::new(reasoned.collect()));
-        }
-        Arc::clone(&last.1)
-    }
-}
 
 /// The number of pending jobs, and the one with this id if it is pending.
 fn pending_job(api: &Api, id: &str) -> (usize, Option<PendingJob>) {
@@ -65,13 +40,13 @@ pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Respon
         let jobs: Vec<PendingJob> = pending.iter().take(limit as usize).cloned().collect();
         (pending.len(), jobs)
     };
-    let reasons = api.0.reasons.of(&leader.scheduler.pending());
+    let waiting = leader.scheduler.pending();
     let entries: Vec<Value> = jobs
         .iter()
         .map(|(task, job)| {
             // None before the scheduler has matched it.
-            let reasons = reasons.get(task).map(|reasons| &**reasons);
-            entry_json(&api, &leader.feasibility, job, reasons, now)
+            let reasons = waiting.get(task).map(|waiting| waiting.reasons);
+            entry_json(&api, &leader.feasibility, job, reasons.as_deref(), now)
         })
         .collect();
     Ok(Json(json!({"count": count, "queue": entries})).into_response())

@@ -1,6 +1,5 @@
 //! Handles the events of the scheduler and the timer.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use jiff::Timestamp;
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
 use transom_common::error_chain;
-use transom_scheduler::{Event, Reasons, TaskRecord};
+use transom_scheduler::{Event, TaskRecord};
 
 use super::persist::JobRecord;
 use super::run::Cause;
@@ -193,14 +192,15 @@ impl Core {
             return;
         }
         let pending = self.scheduler.pending();
-        let reasons: HashMap<&TaskId, &Reasons> = pending
-            .iter()
-            .map(|pending| (&pending.task, &*pending.reasons))
-            .collect();
         for (task, limit) in late {
             let Some(run) = self.runs.get(&task) else { continue };
-            let reasons = reasons.get(&task).copied();
-            let why = pending_reason::of_job(&run.spec, &self.config, reasons, &self.feasibility);
+            let reasons = pending.get(&task).map(|pending| pending.reasons);
+            let why = pending_reason::of_job(
+                &run.spec,
+                &self.config,
+                reasons.as_deref(),
+                &self.feasibility,
+            );
             let cause = Cause {
                 message: format!("not launched within {limit} s (max_wait): {}", why.message),
                 reason: Some(MAX_WAIT),

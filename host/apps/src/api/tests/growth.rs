@@ -1,14 +1,17 @@
 //! The work for small events, which must not grow with the size of the app: counted are the visits of
 //! instances, not times.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::response::Response;
 use futures::StreamExt;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
+use transom_common::trace::TraceContext;
 use transom_replicas::Condition;
-use transom_scheduler::PendingTask;
+use transom_scheduler::{PendingSnapshot, TaskRequest};
 use transom_testkit::wait_for;
 
 use super::sleeper;
@@ -18,6 +21,7 @@ use crate::api::{queue, tasks};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::GroupId;
 use crate::instance::Instance;
+use crate::task::{LaunchSettings, run_spec};
 use crate::testing::{self, World, operations};
 use crate::time::Moment;
 
@@ -110,16 +114,17 @@ fn running(id: &str, instances: usize) -> Arc<SpecView> {
 
 #[tokio::test]
 async fn long_answers_are_written_while_they_are_sent() {
-    let pending = |view: &SpecView| PendingTask {
-        task: "t".into(),
-        run_spec: view.spec.id().to_string(),
-        version: view.spec.version().to_string(),
-        since: jiff::Timestamp::UNIX_EPOCH,
+    let pending = |view: &Arc<SpecView>| TaskRequest {
+        id: view.spec.id().to_string().into(),
+        spec: run_spec(&view.spec, BTreeSet::new(), &LaunchSettings::default()),
         not_before: None,
-        reasons: Arc::default(),
+        priority: 0,
+        reservation: None,
+        trace: TraceContext::default(),
     };
     let views: Vec<Arc<SpecView>> = (0..2000).map(|n| running(&format!("/g/a{n:04}"), 3)).collect();
-    let queue = Arc::new(views.iter().map(|view| pending(view)).collect::<Vec<_>>());
+    let requests = views.iter().map(|view| (pending(view), Timestamp::UNIX_EPOCH));
+    let queue = Arc::new(PendingSnapshot::of(requests, &Arc::default()));
     let mut snapshot = Snapshot::default();
     for view in &views {
         snapshot.specs.insert(view.spec.id().clone(), Arc::clone(view));

@@ -77,7 +77,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
     rig.submit(&one_per_rack(), &["t1", "t2", "t3"]).await;
     rig.master.offer(&[offer("o1", "a1", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
+    let reasons = Arc::clone(&rig.scheduler.pending().to_vec()[0].reasons);
     assert!(
         reasons.last.contains_key(&Reason::MatcherUnavailable),
         "{reasons:?}"
@@ -107,7 +107,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
         .map(|record| record.agent.id.to_string())
         .collect();
     assert_eq!(agents, ["a1", "a2"], "one task in each rack");
-    let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
+    let reasons = Arc::clone(&rig.scheduler.pending().to_vec()[0].reasons);
     assert_eq!(
         reasons.last.get(&Reason::UnfulfilledConstraint),
         Some(&2),
@@ -214,7 +214,7 @@ async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
     queue.push(task_request("t1", &spec), now);
     queue.push(task_request("t2", &spec), now);
     let mut round = Round::new(bins, HashMap::new(), vec!["*".to_owned()], now);
-    let batch = &queue.ready(now)[0];
+    let batch = &queue.batches(now)[0];
     let failure = round
         .place(batch, &mut matcher, &mut StdRng::seed_from_u64(1))
         .await;
@@ -275,7 +275,7 @@ async fn thousands_of_instances_are_spread_over_thousands_of_agents() {
             queue.push(task_request(&format!("t{n}"), &spec), now);
         }
         let mut round = Round::new(open_offers.clone(), HashMap::new(), vec!["*".to_owned()], now);
-        for batch in queue.ready(now) {
+        for batch in queue.batches(now) {
             let failure = round
                 .place(&batch, &mut matcher, &mut StdRng::seed_from_u64(1))
                 .await;

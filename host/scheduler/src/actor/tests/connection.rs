@@ -261,7 +261,7 @@ async fn pending_tasks_report_disconnected_without_a_subscription() {
     assert_eq!(rig.event_text().await, "disconnected");
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     assert!(
-        rig.scheduler.pending()[0]
+        rig.scheduler.pending().to_vec()[0]
             .reasons
             .last
             .contains_key(&Reason::Disconnected)

@@ -85,7 +85,7 @@ async fn round_launches_many_tasks_on_many_offers() {
     let declined = rig.master.call("DECLINE", 1).await;
     assert_eq!(ids(&declined.body["decline"]["offer_ids"]), ["o3"]);
 
-    let waiting = rig.scheduler.pending();
+    let waiting = rig.scheduler.pending().to_vec();
     let [PendingTask { task, reasons, .. }] = &waiting[..] else {
         panic!("{waiting:?}")
     };
@@ -129,7 +129,7 @@ async fn rejected_agent_is_reported_with_its_constraint() {
     rig.submit(&Arc::new(conditioned), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
+    let reasons = Arc::clone(&rig.scheduler.pending().to_vec()[0].reasons);
     assert_eq!(reasons.last, BTreeMap::from([(Reason::UnfulfilledConstraint, 1)]));
     let unused = &reasons.unused_offers;
     assert_eq!((unused.len(), reasons.last_used_at), (1, None));
@@ -144,7 +144,7 @@ async fn launches_pause_while_the_matcher_fails() {
     rig.submit(&Arc::new(spec("/without-conditions")), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
+    let reasons = Arc::clone(&rig.scheduler.pending().to_vec()[0].reasons);
     assert_eq!(reasons.last, BTreeMap::from([(Reason::MatcherUnavailable, 1)]));
     assert_eq!(reasons.message.as_deref(), Some("the plugin host is stopping"));
 
@@ -166,7 +166,7 @@ async fn end_of_a_backoff_sends_revive_and_launches() {
     rig.scheduler.submit(vec![later.clone()]);
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    let waiting = rig.scheduler.pending();
+    let waiting = rig.scheduler.pending().to_vec();
     assert_eq!(waiting[0].reasons.last, BTreeMap::from([(Reason::Backoff, 1)]));
     assert_eq!(waiting[0].not_before, later.not_before);
     rig.master.call("SUPPRESS", 1).await;
@@ -343,35 +343,4 @@ async fn burst_of_events_is_taken_in_parts_without_loss() {
     assert!(actor.subscription_events.try_recv().is_err());
     actor.take_subscription_events(left);
     assert_eq!(actor.pool.offers().len(), EVENT_QUEUE_CAPACITY + 1);
-}
-
-/// Each snapshot copies all pending tasks, so a long queue is not copied for each change.
-#[tokio::test]
-async fn snapshots_of_a_long_queue_have_an_interval() {
-    let rig = registered_rig().await;
-    for (tasks, is_immediate) in [(100, true), (3000, false)] {
-        let (mut actor, _link, scheduler, _events) =
-            rig.dependencies().assemble(Metrics::default()).await.unwrap();
-        let spec = Arc::new(spec("/app"));
-        for n in 0..tasks {
-            actor
-                .queue
-                .push(task_request(&format!("t{n}"), &spec), Timestamp::now());
-        }
-        let mut snapshot = || {
-            actor.pending_changed = true;
-            actor.publish();
-            scheduler.pending()
-        };
-        let first = snapshot();
-        assert_eq!(first.len(), tasks);
-        let second = snapshot();
-        assert_eq!(!Arc::ptr_eq(&first, &second), is_immediate, "{tasks} tasks");
-        // The change is published as soon as the interval has passed.
-        if !is_immediate {
-            tokio::time::sleep_until(actor.next_pending_snapshot).await;
-            actor.publish();
-            assert!(!Arc::ptr_eq(&first, &scheduler.pending()) && !actor.pending_changed);
-        }
-    }
 }

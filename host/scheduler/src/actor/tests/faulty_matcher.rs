@@ -52,7 +52,7 @@ async fn run_spec_on_which_the_matcher_fails_delays_no_other() {
             "{fault:?}"
         );
         rig.wait_for_turn().await;
-        let pending = rig.scheduler.pending();
+        let pending = rig.scheduler.pending().to_vec();
         let reasons = &pending[0].reasons;
         assert_eq!(
             reasons.last,
@@ -127,7 +127,7 @@ async fn matcher_that_fails_for_all_is_called_once_per_backoff() {
         rig.master.call("DECLINE", 1).await;
         // One for placing a task, and a simple question that shows whose fault it is.
         assert_eq!(rig.script.asked.lock().unwrap().len(), 2, "{fault:?}");
-        let pending = rig.scheduler.pending();
+        let pending = rig.scheduler.pending().to_vec();
         let unavailable = |reasons: &crate::Reasons| reasons.last.contains_key(&Reason::MatcherUnavailable);
         assert!(
             pending.iter().all(|pending| unavailable(&pending.reasons)),
@@ -154,7 +154,7 @@ async fn many_tasks_that_fit_nowhere_are_matched_once() {
         2,
         "one choice and its reasons"
     );
-    let pending = rig.scheduler.pending();
+    let pending = rig.scheduler.pending().to_vec();
     assert_eq!(pending.len(), 1500);
     assert_eq!(pending[1499].reasons.rounds, 1);
 }

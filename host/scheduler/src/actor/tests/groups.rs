@@ -59,7 +59,7 @@ async fn group_is_launched_by_one_call_and_stored_in_one_batch() {
     let mut rig = registered_rig().await;
     rig.submit(&Arc::new(pair_spec("/pod")), &["g"]).await;
     rig.submit(&Arc::new(spec("/app")), &["t"]).await;
-    assert_eq!(rig.scheduler.pending()[0].task.as_str(), "g");
+    assert_eq!(rig.scheduler.pending().to_vec()[0].task.as_str(), "g");
     rig.master.offer(&[offer("o", "a1", 2.0, &[(6999, 7000)])]);
     let accept = rig.master.call("ACCEPT", 1).await;
 
@@ -130,7 +130,7 @@ async fn group_stays_pending_when_a_member_does_not_fit() {
         offer("o2", "a2", 0.7, &[(7000, 7009)]),
     ]);
     rig.master.call("DECLINE", 1).await;
-    let waiting = rig.scheduler.pending();
+    let waiting = rig.scheduler.pending().to_vec();
     assert_eq!(
         waiting[0].reasons.last.get(&crate::Reason::InsufficientCpus),
         Some(&2)
@@ -283,7 +283,7 @@ async fn invalid_groups_are_rejected() {
         rig.scheduler
             .submit(vec![crate::testing::task_request("g", &bad), good]);
         assert_eq!(rig.event_text().await, format!("rejected g: {expected}"));
-        let pending = rig.scheduler.pending();
+        let pending = rig.scheduler.pending().to_vec();
         assert_eq!(pending.len(), 1, "an invalid group delays no other request");
         assert_eq!(pending[0].task.as_str(), "t");
     }

@@ -505,7 +505,7 @@ async fn launches_and_acknowledgements_pause_without_the_store() {
     rig.master.offer(&[offer("o2", "a1", 4.0, &[])]);
     rig.store.rejected.notified().await;
     rig.master.call("DECLINE", 1).await;
-    let waiting = rig.scheduler.pending();
+    let waiting = rig.scheduler.pending().to_vec();
     assert!(
         waiting[0]
             .reasons

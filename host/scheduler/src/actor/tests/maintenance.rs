@@ -104,7 +104,7 @@ async fn task_on_an_agent_in_maintenance_does_not_count_and_no_task_joins_it() {
     rig.master.offer(&[closed]);
     rig.master.call("DECLINE", 1).await;
     rig.wait_for_turn().await;
-    let waiting = rig.scheduler.pending();
+    let waiting = rig.scheduler.pending().to_vec();
     assert!(
         waiting[0].reasons.last.contains_key(&Reason::AgentMaintenance),
         "{waiting:?}"

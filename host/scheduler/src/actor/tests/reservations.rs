@@ -87,7 +87,7 @@ impl Rig {
     }
 
     fn reasons(&self) -> Vec<Reason> {
-        let pending = self.scheduler.pending();
+        let pending = self.scheduler.pending().to_vec();
         pending[0].reasons.last.keys().copied().collect()
     }
 }

@@ -97,7 +97,7 @@ async fn tasks_stay_pending_while_the_master_rejects_their_role() {
         })
         .await;
     rig.wait_for_turn().await;
-    let pending = rig.scheduler.pending();
+    let pending = rig.scheduler.pending().to_vec();
     assert!(pending[0].reasons.last.contains_key(&Reason::UnfulfilledRole));
     rig.master.hang_up();
     assert_eq!(rig.event_text().await, "disconnected");

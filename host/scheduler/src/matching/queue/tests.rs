@@ -1,7 +1,23 @@
 //! The order of pending tasks, and their reasons.
 
+use std::cell::Cell;
+
 use super::*;
+use crate::PendingTask;
 use crate::testing::{spec, task_request};
+
+thread_local! {
+    /// How often a pending request was looked at.
+    pub(super) static VISITS: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Queue {
+    /// The batches that are left in this pass.
+    pub(crate) fn batches(&mut self, now: Timestamp) -> Vec<TaskBatch> {
+        let mut ready = self.ready(now, |_| false);
+        std::iter::from_fn(|| self.next_batch(&mut ready, now)).collect()
+    }
+}
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -29,12 +45,15 @@ fn batches_share_a_spec_and_keep_their_position() {
         ("/a".to_owned(), strings(&["1", "3"])),
         ("/b".to_owned(), strings(&["2"])),
     ];
-    assert_eq!(names(queue.ready(at(9))), expected);
+    assert_eq!(names(queue.batches(at(9))), expected);
     assert_eq!(queue.next_ready(at(9)), Some(at(10)));
-    assert_eq!(names(queue.ready(at(10)))[1].1, strings(&["2", "4"]));
+    assert_eq!(names(queue.batches(at(10)))[1].1, strings(&["2", "4"]));
     assert_eq!(queue.next_ready(at(10)), None);
     queue.remove(&"1".into());
-    assert_eq!(names(queue.ready(at(9)))[0], ("/b".to_owned(), strings(&["2"])));
+    assert_eq!(
+        names(queue.batches(at(9)))[0],
+        ("/b".to_owned(), strings(&["2", "4"]))
+    );
 }
 
 #[test]
@@ -43,34 +62,38 @@ fn pass_matches_each_task_once_and_continues_at_the_cut() {
     for id in ["a", "b", "c", "d"] {
         queue.push(task_request(id, &Arc::new(spec(id))), at(1));
     }
-    let names = |queue: &Queue| -> String {
-        let batches = queue.ready(at(2)).into_iter();
+    let names = |queue: &mut Queue| -> String {
+        let batches = queue.batches(at(2)).into_iter();
         batches.map(|batch| batch.spec.id.clone()).collect()
     };
     let try_one = |queue: &mut Queue| {
-        let batch = queue.ready(at(2)).remove(0);
+        let batch = queue.batches(at(2)).remove(0);
         queue.mark_matched(&batch);
     };
-    assert_eq!(names(&queue), "abcd");
+    assert_eq!(names(&mut queue), "abcd");
     queue.begin_pass(at(2));
     try_one(&mut queue);
     try_one(&mut queue);
-    assert_eq!(names(&queue), "cd", "each task is matched once");
+    assert_eq!(names(&mut queue), "cd", "each task is matched once");
     queue.push(task_request("e", &Arc::new(spec("e"))), at(2));
     queue.push(task_request("a", &Arc::new(spec("A"))), at(2));
-    assert_eq!(names(&queue), "Acde", "tasks submitted meanwhile are matched too");
+    assert_eq!(
+        names(&mut queue),
+        "Acde",
+        "tasks submitted meanwhile are matched too"
+    );
     try_one(&mut queue);
-    let cut = queue.ready(at(2)).remove(0);
-    queue.continue_with(Some(&cut));
+    let cut = queue.batches(at(2)).remove(0);
+    queue.continue_at(Some(cut.first.position()));
 
     queue.begin_pass(at(2));
-    assert_eq!(names(&queue), "cdeAb", "all tasks, beginning at the cut");
-    while !queue.ready(at(2)).is_empty() {
+    assert_eq!(names(&mut queue), "cdeAb", "all tasks, beginning at the cut");
+    while !queue.batches(at(2)).is_empty() {
         try_one(&mut queue);
     }
-    queue.continue_with(None);
+    queue.continue_at(None);
     queue.begin_pass(at(2));
-    assert_eq!(names(&queue), "Abcde", "in submission order again");
+    assert_eq!(names(&mut queue), "Abcde", "in submission order again");
 }
 
 #[test]
@@ -84,7 +107,7 @@ fn reasons_are_kept_until_the_last_task_of_the_run_spec_is_gone() {
     let last = |waiting: &PendingTask| waiting.reasons.last.clone();
     let only = |reason| BTreeMap::from([(reason, 1)]);
 
-    let waiting = queue.snapshot(None, at(5));
+    let waiting = queue.snapshot(None, at(5)).to_vec();
     assert_eq!(
         (last(&waiting[0]), last(&waiting[1])),
         (only(Reason::NoOffers), only(Reason::Backoff))
@@ -101,7 +124,7 @@ fn reasons_are_kept_until_the_last_task_of_the_run_spec_is_gone() {
             },
         );
     }
-    let waiting = queue.snapshot(None, at(5));
+    let waiting = queue.snapshot(None, at(5)).to_vec();
     assert_eq!(last(&waiting[0]), BTreeMap::from([(Reason::InsufficientCpus, 3)]));
     assert_eq!(last(&waiting[1]), only(Reason::Backoff));
     let reasons = &waiting[1].reasons;
@@ -114,22 +137,23 @@ fn reasons_are_kept_until_the_last_task_of_the_run_spec_is_gone() {
         assert!(
             queue
                 .snapshot(Some(standing), at(5))
+                .to_vec()
                 .iter()
                 .all(|waiting| last(waiting) == only(standing))
         );
     }
 
     queue.remove(&"1".into());
-    assert_eq!(queue.snapshot(None, at(10))[0].reasons.rounds, 2);
+    assert_eq!(queue.snapshot(None, at(10)).to_vec()[0].reasons.rounds, 2);
     queue.remove(&"2".into());
     queue.record_failure("/a", MatchFailure::default());
     queue.push(task_request("3", &a), at(5));
-    assert_eq!(queue.snapshot(None, at(5))[0].reasons.rounds, 0);
+    assert_eq!(queue.snapshot(None, at(5)).to_vec()[0].reasons.rounds, 0);
 }
 
 /// Run specs and ids of the batches, in the order in which they are matched.
-fn served(queue: &Queue, now: i64) -> Vec<String> {
-    let batches = queue.ready(at(now));
+fn served(queue: &mut Queue, now: i64) -> Vec<String> {
+    let batches = queue.batches(at(now));
     let ids = |batch: &TaskBatch| {
         batch
             .ids
@@ -165,18 +189,18 @@ fn higher_priorities_come_first_and_equal_ones_in_submission_order() {
         queue.push(of_priority(id, spec, priority), at(1));
     }
     // Tasks of equal priority that share a run spec are matched together.
-    assert_eq!(served(&queue, 2), ["7", "2+6", "3", "1+5", "4", "8"]);
+    assert_eq!(served(&mut queue, 2), ["7", "2+6", "3", "1+5", "4", "8"]);
     // Readers see the same order.
-    let waiting = queue.snapshot(None, at(2));
+    let waiting = queue.snapshot(None, at(2)).to_vec();
     let order: String = waiting.iter().map(|waiting| waiting.task.as_str()).collect();
     assert_eq!(order, "72361548");
     // A task that is submitted again with another priority keeps its age among the tasks of that
     // priority.
     queue.push(of_priority("1", &a, 5), at(2));
-    assert_eq!(served(&queue, 2), ["7", "1+3", "2+6", "5", "4", "8"]);
+    assert_eq!(served(&mut queue, 2), ["7", "1+3", "2+6", "5", "4", "8"]);
     queue.remove(&"1".into());
     queue.remove(&"7".into());
-    assert_eq!(served(&queue, 2), ["2+6", "3", "5", "4", "8"]);
+    assert_eq!(served(&mut queue, 2), ["2+6", "3", "5", "4", "8"]);
 }
 
 #[test]
@@ -186,14 +210,14 @@ fn new_tasks_of_a_higher_priority_precede_the_cut() {
         queue.push(of_priority(id, &Arc::new(spec(id)), priority), at(1));
     }
     queue.begin_pass(at(2));
-    let batches = queue.ready(at(2));
+    let batches = queue.batches(at(2));
     queue.mark_matched(&batches[0]);
     queue.mark_matched(&batches[1]);
-    queue.continue_with(Some(&batches[2]));
+    queue.continue_at(Some(batches[2].first.position()));
     queue.push(of_priority("d", &Arc::new(spec("d")), 2), at(2));
     queue.push(of_priority("e", &Arc::new(spec("e")), 0), at(2));
     queue.begin_pass(at(2));
-    assert_eq!(served(&queue, 2), ["d", "c", "e", "a", "b"]);
+    assert_eq!(served(&mut queue, 2), ["d", "c", "e", "a", "b"]);
 }
 
 #[test]
@@ -233,18 +257,20 @@ fn batches_are_bounded_and_stop_after_one_that_was_not_placed() {
     }
     queue.push(task_request("o", &other), at(1));
     queue.begin_pass(at(1));
-    let batches = queue.ready(at(1));
+    let batches = queue.batches(at(1));
     let sizes: Vec<usize> = batches.iter().map(|batch| batch.ids.len()).collect();
     assert_eq!(sizes, [256, 256, 88, 1]);
-    assert!(batches.iter().all(|batch| queue.may_place(batch)));
-    queue.mark_unplaced(&batches[0]);
-    let may_place: Vec<bool> = batches.iter().map(|batch| queue.may_place(batch)).collect();
-    assert_eq!(may_place, [false, false, false, true]);
+    let mut left = queue.ready(at(1), |_| false);
+    let first = queue.next_batch(&mut left, at(1)).unwrap();
+    queue.mark_unplaced(&first);
+    let next = queue.peek(&mut left).unwrap();
+    assert_eq!(next.0.id, "/other", "in the same round");
+    assert_eq!(served(&mut queue, 1), ["o"], "in the next round");
     // Another version of the run spec may fit.
     queue.push(task_request("w0", &Arc::new(spec("/wide"))), at(1));
-    assert!(queue.may_place(&queue.ready(at(1))[0]));
+    assert_eq!(served(&mut queue, 1), ["w0", "o"]);
     queue.begin_pass(at(2));
-    assert!(queue.ready(at(2)).iter().all(|batch| queue.may_place(batch)));
+    assert_eq!(queue.batches(at(2)).len(), 5);
 }
 
 #[test]
@@ -275,4 +301,102 @@ fn ends_of_backoffs_follow_requests_that_are_replaced_or_removed() {
     assert_eq!((queue.has_ready(at(20)), queue.next_ready(at(20))), (true, None));
     queue.remove(&"1".into());
     assert!(!queue.has_ready(at(40)));
+}
+
+/// A queue with this number of pending tasks of one run spec, and one of another.
+fn long_queue(tasks: usize) -> Queue {
+    let (wide, other) = (Arc::new(spec("/wide")), Arc::new(spec("/other")));
+    let mut queue = Queue::default();
+    for n in 0..tasks {
+        queue.push(task_request(&format!("w{n}"), &wide), at(1));
+    }
+    let mut late = task_request("late", &wide);
+    late.not_before = Some(at(90));
+    queue.push(late, at(1));
+    queue.push(of_priority("o", &other, -1), at(80));
+    queue
+}
+
+/// The tasks that are looked at in a pass in which the tasks of the first run spec do not fit.
+fn visits_in_a_pass(queue: &mut Queue) -> usize {
+    VISITS.take();
+    // In the fourth pass, starved tasks are looked for.
+    for _ in 0..3 {
+        queue.launched();
+    }
+    queue.begin_pass(at(100));
+    let mut ready = queue.ready(at(100), |_| false);
+    assert_eq!(ready.specs().count(), 2);
+    let first = queue.next_batch(&mut ready, at(100)).unwrap();
+    queue.mark_matched(&first);
+    queue.mark_unplaced(&first);
+    let second = queue.next_batch(&mut ready, at(100)).unwrap();
+    assert_eq!(second.ids, [TaskId::from("o")]);
+    queue.mark_matched(&second);
+    queue.remove(&"o".into());
+    assert!(queue.has_ready(at(100)) && queue.next_ready(at(100)).is_none());
+    assert_eq!(queue.demanded_roles(at(100)), None);
+    let snapshot = queue.snapshot(None, at(100));
+    let wide = snapshot.spec("/wide").unwrap();
+    assert_eq!((wide.since(), wide.not_before()), (at(1), None));
+    assert_eq!(wide.tasks(), snapshot.len());
+    assert!(snapshot.get(&"late".into()).is_some());
+    VISITS.take()
+}
+
+#[test]
+fn pass_does_not_look_at_all_pending_tasks() {
+    let [few, many] = [1_000, 20_000].map(|tasks| visits_in_a_pass(&mut long_queue(tasks)));
+    assert!(many <= few + 10 && many < 600, "{few} and {many} visits");
+}
+
+/// The entries that are copied by a few changes while a reader has a snapshot: each copy of an entry
+/// counts as an owner of its task.
+fn copies_for_a_reader(tasks: usize) -> usize {
+    let mut queue = long_queue(tasks);
+    let owners = |snapshot: &PendingSnapshot| -> usize {
+        let tasks = snapshot.lanes.tasks.values();
+        tasks.map(Arc::strong_count).sum()
+    };
+    let snapshot = queue.snapshot(None, at(2));
+    let before = owners(&snapshot);
+    assert_eq!(before, 2 * (tasks + 2));
+    queue.push(task_request("new", &Arc::new(spec("/new"))), at(2));
+    queue.remove(&"o".into());
+    queue.remove(&"w7".into());
+    assert_eq!(queue.snapshot(None, at(2)).len(), tasks + 1);
+    assert!(snapshot.get(&"w7".into()).is_some() && snapshot.get(&"new".into()).is_none());
+    owners(&snapshot) - before
+}
+
+#[test]
+fn snapshot_shares_pending_tasks_with_the_queue() {
+    let [few, many] = [1_000, 20_000].map(copies_for_a_reader);
+    assert!(
+        0 < few && many <= 2 * few && many < 500,
+        "{few} and {many} copies"
+    );
+}
+
+#[test]
+fn task_that_is_submitted_again_is_matched_again_in_the_same_pass() {
+    let a = Arc::new(spec("/a"));
+    let mut queue = Queue::default();
+    for id in ["1", "2", "3"] {
+        queue.push(task_request(id, &a), at(1));
+    }
+    let mut later = task_request("4", &a);
+    later.not_before = Some(at(5));
+    queue.push(later, at(1));
+    queue.push(task_request("5", &a), at(1));
+    queue.begin_pass(at(2));
+    let batch = queue.batches(at(2)).remove(0);
+    queue.mark_matched(&batch);
+    assert!(served(&mut queue, 2).is_empty());
+    // The end of a delay is in time too.
+    assert_eq!(served(&mut queue, 5), ["4+5"]);
+    let batch = queue.batches(at(5)).remove(0);
+    queue.mark_matched(&batch);
+    queue.push(task_request("3", &a), at(5));
+    assert_eq!(served(&mut queue, 5), ["3+4+5"]);
 }

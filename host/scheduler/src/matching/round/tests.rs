@@ -153,7 +153,7 @@ impl Scenario {
                 );
             }
         }
-        let batches = queue.ready(Timestamp::UNIX_EPOCH);
+        let batches = queue.batches(Timestamp::UNIX_EPOCH);
         Self {
             open_offers,
             batches,
@@ -330,8 +330,8 @@ async fn round_never_overcommits_or_ignores_a_rejection() {
     assert!(placed > 1000, "{placed}");
 }
 
-fn batches(queue: &Queue) -> Vec<TaskBatch> {
-    queue.ready(Timestamp::UNIX_EPOCH)
+fn batches(queue: &mut Queue) -> Vec<TaskBatch> {
+    queue.batches(Timestamp::UNIX_EPOCH)
 }
 
 /// Ten run specs with equal constraints, which only the last of many agents satisfies. That agent
@@ -354,7 +354,7 @@ async fn run_specs_with_equal_constraints_share_rejections() {
     let open_offers = agents.map(|agent| OpenOffer::new(&offer(&format!("o{agent}"), "a", 8.0, &[]), agent));
     let world = Scenario {
         open_offers: open_offers.collect(),
-        batches: batches(&queue),
+        batches: batches(&mut queue),
         cpus: HashMap::new(),
     };
     let matcher = ClassMatcher::default();
@@ -384,7 +384,7 @@ async fn failure_of(matcher: ClassMatcher) -> MatchFailure {
         open_offers: [5, 6]
             .map(|agent| OpenOffer::new(&offer("o", "a", 1.0, &[]), agent))
             .to_vec(),
-        batches: batches(&queue),
+        batches: batches(&mut queue),
         cpus: HashMap::new(),
     };
     let (mut matcher, mut rng) = (matcher_client(matcher), StdRng::seed_from_u64(1));
@@ -440,7 +440,7 @@ async fn comparisons_for(run_specs: u32, with_equal_needs: bool) -> usize {
     let agents = (0..1000).map(|agent| OpenOffer::new(&offer(&format!("o{agent}"), "a", 1.0, &[]), agent));
     let world = Scenario {
         open_offers: agents.collect(),
-        batches: batches(&queue),
+        batches: batches(&mut queue),
         cpus: HashMap::new(),
     };
     let (mut matcher, mut rng) = (matcher_client(ClassMatcher::default()), StdRng::seed_from_u64(1));
