@@ -42,7 +42,7 @@ mod volume_tests;
 use transom_cluster::{OfferId, TaskId, v1};
 
 pub(crate) use offer_resources::OpenOffer;
-pub(crate) use offers::{CandidateScan, Offers};
+pub(crate) use offers::{CandidateScan, Offers, Shortlist};
 
 use crate::{Build, DiskKind, ExecutorResources, PortRequest, Reason, RunSpec, VolumeRequest};
 

@@ -12,8 +12,10 @@
 //! work is bounded even if a matcher compares each of these with each of those.
 //!
 //! Rejections are cached for the round: a run spec with equal constraints is not matched with the
-//! rejected agents at first. The cache only saves calls, because a matcher may also use the run
-//! spec id: every placement and every reason is the matcher's answer for that run spec.
+//! rejected agents at first, nor the next batch of a run spec with those that its own instances
+//! exclude. The cache only saves calls, because a matcher may also use the run spec id: every
+//! placement and every reason is the matcher's answer for that run spec. Answers are not kept longer,
+//! because a matcher may read the clock, so that nothing tells when they change.
 
 mod resident;
 #[cfg(test)]
@@ -30,7 +32,9 @@ use transom_plugin_host::matcher::{Candidate, Constraint, Task, Verdict};
 use crate::matching::maintenance::nanoseconds;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::{MatchFailure, TaskBatch};
-use crate::matching::{Assignment, CandidateScan, Offers, OpenOffer, Requirements, RequirementsKey};
+use crate::matching::{
+    Assignment, CandidateScan, Offers, OpenOffer, Requirements, RequirementsKey, Shortlist,
+};
 use crate::{Reason, Reasons, RunSpec};
 
 /// Maximum agents in the first call of the matcher, unless more instances are requested.
@@ -93,7 +97,8 @@ pub(crate) enum LaunchStep {
 pub(crate) use resident::Residents;
 
 /// For each list of constraints, which agents were rejected, by the index of the agent in the offers.
-type RejectedAgents = HashMap<Vec<Constraint>, Vec<bool>>;
+/// Rejections that placed instances may have caused hold for one run spec id only.
+type RejectedAgents = HashMap<(Option<String>, Vec<Constraint>), Vec<bool>>;
 
 /// The reasons why no offer has room for one instance with these requirements, and the unused offers.
 /// Run specs with equal requirements share them until the next launch is planned.
@@ -243,18 +248,22 @@ impl Round {
         rng: &mut StdRng,
     ) -> Result<Option<Evaluation>, String> {
         let limit = self.shortlist_size.max(search.ids.len());
-        let known = self.rejected_agents.get(&search.spec.constraints);
-        let rejected = |agent_index: usize| known.is_some_and(|rejections| rejections[agent_index]);
-        let shortlist = self
-            .offers
-            .shortlist(&search.requirements, search.count, self.now, limit, rejected);
+        let mut shortlist = self.shortlist(search, limit);
         if shortlist.candidates.is_empty() && shortlist.is_complete {
             let scan = self.offers.scan(&search.requirements, search.count, self.now);
             return Ok(Some(Evaluation::without_candidates(scan)));
         }
-        self.choose(search, &shortlist.candidates, matcher, rng).await?;
-        if search.ids.is_empty() || shortlist.is_complete {
-            return Ok(None);
+        // If the run spec has instances, they may be why the first agents are rejected, and the next
+        // ones may be enough.
+        for is_last in [!self.placed.contains_key(&search.spec.id), true] {
+            self.choose(search, &shortlist.candidates, matcher, rng).await?;
+            if search.ids.is_empty() || shortlist.is_complete {
+                return Ok(None);
+            }
+            if is_last {
+                break;
+            }
+            shortlist = self.shortlist(search, limit);
         }
         let evaluation = self.evaluate(search, matcher).await?;
         let fitting_candidates: Vec<(u32, u32)> = evaluation.fitting_candidates().collect();
@@ -268,6 +277,19 @@ impl Round {
             }
         }
         Ok(None)
+    }
+
+    /// The first agents with room, without those whose rejection is cached.
+    fn shortlist(&self, search: &Search<'_>, limit: usize) -> Shortlist {
+        let cached = |run_spec| {
+            self.rejected_agents
+                .get(&(run_spec, search.spec.constraints.clone()))
+        };
+        let cached = [cached(None), cached(Some(search.spec.id.clone()))];
+        let rejected = |agent_index: usize| cached.iter().flatten().any(|agents| agents[agent_index]);
+        let (requirements, count) = (&search.requirements, search.count);
+        self.offers
+            .shortlist(requirements, count, self.now, limit, rejected)
     }
 
     /// Calls the matcher and allocates resources. The error is a message for users.
@@ -286,6 +308,15 @@ impl Round {
         let (assigned, agent_without_capacity) =
             self.offers.assign(&search.requirements, search.ids, &chosen, rng);
         search.ids = &search.ids[assigned.len()..];
+        if !search.ids.is_empty() {
+            let mut used: HashMap<u32, u32> = HashMap::new();
+            for agent in &chosen {
+                *used.entry(*agent).or_default() += 1;
+            }
+            let with_room = candidates.iter();
+            let with_room = with_room.filter(|(agent, room)| used.get(agent).copied().unwrap_or(0) < *room);
+            self.cache_rejections(search.spec, true, with_room.map(|(agent, _)| *agent));
+        }
         if !assigned.is_empty() {
             let placed = self.placed.entry(search.spec.id.clone()).or_default();
             placed
@@ -323,10 +354,10 @@ impl Round {
             verdicts,
             rejections,
         };
-        // Rejections caused by placed instances do not hold for other run specs.
-        if task.placed.is_empty() {
-            self.cache_rejections(task.constraints, &evaluation);
-        }
+        let rejected = evaluation.candidates_with_verdicts();
+        let rejected = rejected.filter(|(_, verdict)| matches!(verdict, Verdict::Refused(_)));
+        let rejected = rejected.map(|((agent, _), _)| *agent);
+        self.cache_rejections(search.spec, !task.placed.is_empty(), rejected);
         Ok(evaluation)
     }
 
@@ -358,13 +389,13 @@ impl Round {
         self.unused = unused.take(Reasons::MAX_UNUSED_OFFERS).collect();
     }
 
-    fn cache_rejections(&mut self, constraints: Vec<Constraint>, evaluation: &Evaluation) {
-        let rejected = self.rejected_agents.entry(constraints);
+    /// Records that the matcher rejected these agents, maybe because of instances of the run spec.
+    fn cache_rejections(&mut self, spec: &RunSpec, for_instances: bool, agents: impl Iterator<Item = u32>) {
+        let key = (for_instances.then(|| spec.id.clone()), spec.constraints.clone());
+        let rejected = self.rejected_agents.entry(key);
         let rejected = rejected.or_insert_with(|| vec![false; self.offers.agents()]);
-        for (&(agent, _), verdict) in evaluation.candidates_with_verdicts() {
-            if let (Verdict::Refused(_), Some(agent_index)) = (verdict, self.offers.index_of_agent(agent)) {
-                rejected[agent_index] = true;
-            }
+        for agent_index in agents.filter_map(|agent| self.offers.index_of_agent(agent)) {
+            rejected[agent_index] = true;
         }
     }
 

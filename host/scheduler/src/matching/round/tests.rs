@@ -17,7 +17,7 @@ use crate::matching::matcher::Matcher;
 use crate::matching::offers::comparisons;
 use crate::matching::queue::Queue;
 use crate::testing::{offer, spec, task_request};
-use crate::{PendingExplanation, PortRequest};
+use crate::{PendingExplanation, PortRequest, TaskRequest};
 
 /// A matcher in which each agent has a class: the last digit of its number modulo 3. By a rule of
 /// its own, the matcher rejects agent 5.
@@ -462,4 +462,53 @@ async fn run_specs_with_equal_needs_share_one_answer() {
     assert_eq!(comparisons_for(1, true).await, 2000);
     assert_eq!(comparisons_for(50, true).await, 2000);
     assert_eq!(comparisons_for(50, false).await, 50 * 2000);
+}
+
+/// The candidates that the matcher evaluates for batches of eight instances of one run spec, each on a
+/// host of its own, on five agents for each two instances.
+async fn candidates_for_batches(batches: i32) -> usize {
+    let mut queue = Queue::default();
+    let apart = Arc::new(RunSpec {
+        constraints: vec![Constraint::Expression("host-unique".to_owned())],
+        ..spec("/app")
+    });
+    for n in 0..batches * 8 {
+        let request = TaskRequest {
+            priority: n / 8,
+            ..task_request(&format!("t{n}"), &apart)
+        };
+        queue.push(request, Timestamp::UNIX_EPOCH);
+    }
+    let agents = (10..)
+        .filter(|agent| class(*agent) != 1)
+        .take(batches as usize * 20);
+    let open_offers = agents.map(|agent| OpenOffer::new(&offer(&format!("o{agent}"), "a", 8.0, &[]), agent));
+    let world = Scenario {
+        open_offers: open_offers.collect(),
+        batches: queue.batches(Timestamp::UNIX_EPOCH),
+        cpus: HashMap::new(),
+    };
+    let matcher = ClassMatcher::default();
+    let log = Arc::clone(&matcher.log);
+    let (mut round, mut matcher, mut rng) =
+        (world.round(16), matcher_client(matcher), StdRng::seed_from_u64(1));
+    for batch in &world.batches {
+        assert_eq!(batch.ids.len(), 8);
+        assert_eq!(round.place(batch, &mut matcher, &mut rng).await, None);
+    }
+    let hosts: BTreeSet<u32> = assignments(round).iter().map(|assigned| assigned.agent).collect();
+    assert_eq!(hosts.len(), world.batches.len() * 8);
+    log.lock().unwrap().candidates
+}
+
+/// Agents that the instances of a run spec exclude are not all evaluated again for each batch.
+#[tokio::test]
+async fn spreading_of_many_instances_evaluates_a_shortlist_for_each_batch() {
+    for batches in [10, 40] {
+        let candidates = candidates_for_batches(batches).await;
+        assert!(
+            candidates <= batches as usize * 2 * 16,
+            "{batches} batches: {candidates} candidates"
+        );
+    }
 }
