@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use transom_cluster::TaskId;
 
 use super::Queue;
-use super::lanes::{Lanes, Queued, SpecLanes};
+use super::lanes::{Lane, Lanes, Queued, SpecLanes};
 use crate::{PendingTask, Reason, Reasons, TaskRequest};
 
 /// The pending tasks at one time, and why they are pending.
@@ -114,12 +114,12 @@ pub struct PendingSpec<'a> {
 impl PendingSpec<'_> {
     /// The number of them.
     pub fn tasks(&self) -> usize {
-        self.lanes.lanes().map(super::lanes::Lane::len).sum()
+        self.lanes.lanes().map(Lane::len).sum()
     }
 
     /// When the first of them was submitted.
     pub fn since(&self) -> Timestamp {
-        let first = self.lanes.lanes().filter_map(|lane| lane.first());
+        let first = self.lanes.lanes().filter_map(Lane::first);
         first.map(|queued| queued.since).min().unwrap_or(self.first.since)
     }
 
