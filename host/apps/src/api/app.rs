@@ -7,6 +7,7 @@ use serde::Serialize;
 use transom_replicas::Condition;
 
 use super::change::DeploymentReference;
+use super::pieces::Elements;
 use super::query::Query;
 use super::task::{self, ReadinessCheckResult, Task};
 use crate::core::snapshot::{Snapshot, SpecView, TaskFailure};
@@ -14,6 +15,7 @@ use crate::instance::Instance;
 use crate::model::App;
 use crate::time::Moment;
 
+// Its tasks are written apart from the other members, one by one.
 /// An app with the embedded parts.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -165,13 +167,27 @@ impl Embed {
     }
 }
 
-/// An app's document with the embedded parts.
-pub(super) fn app_info<'a>(
-    view: &'a SpecView,
-    app: &'a App,
-    snapshot: &'a Snapshot,
+/// The documents of the apps among these apps and pods, each an [`AppInfo`].
+pub(super) fn documents(
+    views: impl Iterator<Item = Arc<SpecView>> + Send + 'static,
+    snapshot: Arc<Snapshot>,
     embed: Embed,
-) -> AppInfo<'a> {
+) -> Elements {
+    let mut apps = views.filter_map(|view| Some((Arc::clone(view.spec.app()?), view)));
+    Box::new(move |document, pieces| {
+        let Some((app, view)) = apps.next() else {
+            return false;
+        };
+        let info = app_info(&view, &app, &snapshot, embed);
+        let tasks = || task::documents(Arc::clone(&view), embed.check_failure);
+        let tasks = embed.tasks.then(|| (",\"tasks\":[", tasks()));
+        pieces.object(document, &app.id, &info, tasks);
+        true
+    })
+}
+
+/// An app's document with the embedded parts but its tasks.
+fn app_info<'a>(view: &'a SpecView, app: &'a App, snapshot: &'a Snapshot, embed: Embed) -> AppInfo<'a> {
     let lock = snapshot.lock(&app.id);
     let counts = &view.counts;
     // As in upstream, the results are shown only during a deployment.
@@ -184,7 +200,7 @@ pub(super) fn app_info<'a>(
         tasks_unhealthy: counts.unhealthy,
         deployments: lock.map(|id| DeploymentReference { id }).into_iter().collect(),
         readiness_check_results: embed.readiness.then(readiness),
-        tasks: embed.tasks.then(|| task::of_app(view, embed.check_failure)),
+        tasks: None,
         last_task_failure: view.last_failure.as_ref().filter(|_| embed.last_failure),
         tasks_stats: embed.tasks_stats.then(|| stats(view)),
     }

@@ -6,15 +6,16 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::Value;
-use transom_web::{ApiError, Json, Problems, json_list};
+use transom_web::{ApiError, Json, Problems};
 
-use super::app::{self, AppSingle, Embed, VersionList};
+use super::app::{self, Embed, VersionList};
 use super::change::{deployment_header, deployment_response, location, options, write};
 use super::path::{Target, target, target_of_write};
+use super::pieces::{self, Elements};
 use super::query::Query;
 use super::task::{self, Task, TaskList, TaskSingle};
 use super::unknown_fields::DefinitionBody;
-use super::{Api, append, error, tasks};
+use super::{Api, error, tasks};
 use crate::core::command::{
     AppEdit, Command, Edit, KillOptions, KillResult, Origin, Rejection, TaskSelection,
 };
@@ -38,7 +39,8 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> HandlerResult 
     })?;
     let snapshot = api.snapshot();
     let embed = Embed::of(&query);
-    let chosen = snapshot.apps().map(|(_, app)| app).filter(|app| {
+    let chosen = snapshot.specs.values().filter(|view| {
+        let Some(app) = view.spec.app() else { return false };
         let has = |parameter: &str, text: &str| query.get(parameter).is_none_or(|part| text.contains(part));
         has("id", app.id.as_str())
             && has("cmd", app.cmd.as_deref().unwrap_or_default())
@@ -46,34 +48,15 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> HandlerResult 
                 .as_ref()
                 .is_none_or(|selector| selector.matches(&app.labels))
     });
-    let chosen: Vec<SpecId> = chosen.map(|app| app.id.clone()).collect();
-    Ok(list_response(snapshot, chosen, embed))
+    let chosen: Vec<Arc<SpecView>> = chosen.map(Arc::clone).collect();
+    let apps = app::documents(chosen.into_iter(), snapshot, embed);
+    Ok(pieces::response("{\"apps\":[", "]}", apps))
 }
 
-/// An [`AppList`](app::AppList) of these apps of the snapshot, written while it is sent.
-fn list_response(snapshot: Arc<Snapshot>, chosen: Vec<SpecId>, embed: Embed) -> Response {
-    json_list("apps", app_writer(snapshot, chosen, embed))
-}
-
-/// Appends the documents of these apps of the snapshot, one with each call.
-pub(super) fn app_writer(
-    snapshot: Arc<Snapshot>,
-    chosen: Vec<SpecId>,
-    embed: Embed,
-) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
-    let mut chosen = chosen.into_iter();
-    move |list| {
-        chosen.any(|id| {
-            let found = app(&snapshot, &id);
-            found.is_ok_and(|(view, app)| append(list, &id, &app::app_info(view, app, &snapshot, embed)))
-        })
-    }
-}
-
-/// The ids of the apps below a group.
-pub(super) fn ids_below(snapshot: &Snapshot, group: &GroupId) -> Vec<SpecId> {
-    let apps = snapshot.apps_below(group);
-    apps.map(|(_, app)| app.id.clone()).collect()
+/// The documents of the apps below a group.
+pub(super) fn documents_below(snapshot: Arc<Snapshot>, group: &GroupId, query: &Query) -> Elements {
+    let views: Vec<Arc<SpecView>> = snapshot.specs_below(group).cloned().collect();
+    app::documents(views.into_iter(), snapshot, Embed::of(query))
 }
 
 /// `POST /v2/apps`
@@ -109,9 +92,10 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
     let check_failure = query.embeds("checkFailure");
     Ok(match target(&path)? {
         Target::App(id) => {
-            let (view, app) = app(&snapshot, &id)?;
-            let app = app::app_info(view, app, &snapshot, Embed::for_one(&query));
-            Json(AppSingle { app }).into_response()
+            app(&snapshot, &id)?;
+            let view = snapshot.specs.get(&id).cloned();
+            let app = app::documents(view.into_iter(), snapshot, Embed::for_one(&query));
+            pieces::response("{\"app\":", "}", app)
         }
         Target::Tasks(id) => {
             app(&snapshot, &id)?;
@@ -132,8 +116,8 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
             Json(definition(&api, view, version).await?.app()).into_response()
         }
         Target::AppsBelow(group) => {
-            let chosen = ids_below(&snapshot, &group);
-            json_list("*", app_writer(snapshot, chosen, Embed::of(&query)))
+            let apps = documents_below(snapshot, &group, &query);
+            pieces::response("{\"*\":[", "]}", apps)
         }
         Target::TasksBelow(group) => {
             let views = snapshot.specs_below(&group).filter(|view| !view.spec.is_pod());

@@ -41,6 +41,8 @@ impl World {
             .unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let (status, headers) = read_head(head);
+        let is_chunked = headers.contains_key("transfer-encoding");
+        let body = if is_chunked { &join_chunks(body) } else { body };
         let answer = Answer {
             status,
             headers,
@@ -107,6 +109,17 @@ impl World {
             .unwrap();
         stream
     }
+}
+
+/// The body of a response that was sent in chunks.
+fn join_chunks(mut rest: &str) -> String {
+    let mut body = String::new();
+    while let Some((length, after)) = rest.split_once("\r\n") {
+        let (chunk, after) = after.split_at(usize::from_str_radix(length, 16).unwrap());
+        body.push_str(chunk);
+        rest = &after[2..];
+    }
+    body
 }
 
 fn read_head(head: &str) -> (u16, BTreeMap<String, String>) {

@@ -1,20 +1,23 @@
 //! `/v2/deployments`: running deployments, always in upstream's form.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use transom_web::{ApiError, Json};
+use transom_web::ApiError;
 
-use super::Api;
 use super::change::{deployment_response, write};
+use super::pieces::{self, Elements};
 use super::query::Query;
 use super::task::{ReadinessCheckResult, readiness_results};
-use crate::settings::OnDeadline;
+use super::{Api, append};
 use crate::core::command::{Command, Edit, Options, Origin};
 use crate::core::snapshot::Snapshot;
 use crate::deploy::plan::Action;
+use crate::settings::OnDeadline;
 use crate::deploy::{Deployment, Step};
 use crate::ids::SpecId;
 use crate::time::Moment;
@@ -25,17 +28,27 @@ pub(super) struct DeploymentSteps {
     pub(super) steps: Vec<Step>,
 }
 
+// Its lists are written apart from the other members, element by element.
 /// A running deployment.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = pieces::require_lists)]
 pub(super) struct DeploymentInfo<'a> {
     id: &'a str,
     version: Moment,
-    affected_apps: Vec<&'a SpecId>,
-    affected_pods: Vec<&'a SpecId>,
-    steps: &'a [Step],
+    #[schemars(required)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    affected_apps: Option<Vec<SpecId>>,
+    #[schemars(required)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    affected_pods: Option<Vec<SpecId>>,
+    #[schemars(required)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<Step>>,
     /// The actions of the current step.
-    current_actions: Vec<CurrentAction<'a>>,
+    #[schemars(required)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_actions: Option<Vec<CurrentAction<'a>>>,
     /// Counted from 1.
     current_step: u32,
     total_steps: u32,
@@ -94,10 +107,63 @@ pub(super) enum CanaryState {
 /// and `canary` to each deployment.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
     let (deadline, canary) = (query.embeds("deadline"), query.embeds("canary"));
-    let snapshot = api.snapshot();
-    let deployments = snapshot.deployments.values();
-    let documents = deployments.map(|deployment| deployment_info(deployment, &snapshot, deadline, canary));
-    Json(documents.collect::<Vec<_>>()).into_response()
+    pieces::response("[", "]", documents(api.snapshot(), deadline, canary))
+}
+
+/// The documents of all deployments of the snapshot, each a [`DeploymentInfo`].
+pub(super) fn documents(snapshot: Arc<Snapshot>, deadline: bool, canary: bool) -> Elements {
+    let mut deployments = snapshot.deployments.clone().into_iter();
+    Box::new(move |document, pieces| {
+        let Some((_, deployment)) = deployments.next() else {
+            return false;
+        };
+        let affected = |pods: bool| pieces::each(affected(&deployment, &snapshot, pods).into_iter());
+        let lists = [
+            (",\"affectedApps\":[", affected(false)),
+            (",\"affectedPods\":[", affected(true)),
+            (",\"steps\":[", steps(Arc::clone(&deployment))),
+            (
+                ",\"currentActions\":[",
+                current_actions(Arc::clone(&deployment), Arc::clone(&snapshot)),
+            ),
+        ];
+        let info = deployment_info(&deployment, deadline, canary);
+        pieces.object(document, &deployment.id, &info, lists);
+        true
+    })
+}
+
+/// The documents of the steps, each a [`Step`].
+fn steps(deployment: Arc<Deployment>) -> Elements {
+    let mut steps = 0..deployment.steps.len();
+    Box::new(move |_, pieces| {
+        let next = steps.next();
+        if let Some(step) = next {
+            let actions = actions(Arc::clone(&deployment), step);
+            pieces.list("{\"actions\":[", pieces::each(actions), "]}");
+        }
+        next.is_some()
+    })
+}
+
+fn current_actions(deployment: Arc<Deployment>, snapshot: Arc<Snapshot>) -> Elements {
+    let mut actions = actions(Arc::clone(&deployment), deployment.current);
+    Box::new(move |document, _| {
+        actions.any(|action| {
+            let view = snapshot.specs.get(&action.id);
+            let current = CurrentAction {
+                action: &action,
+                readiness_check_results: view.map_or_else(Vec::new, |view| readiness_results(view)),
+            };
+            append(document, &action.id, &current)
+        })
+    })
+}
+
+/// Copies of the actions of a step, one after the other.
+fn actions(deployment: Arc<Deployment>, step: usize) -> impl Iterator<Item = Action> + Send + 'static {
+    let action = move |index| deployment.steps.get(step)?.actions.get(index).cloned();
+    (0..).map_while(action)
 }
 
 /// `DELETE /v2/deployments/{id}`: starts a deployment that restores the previous definition; with
@@ -136,29 +202,17 @@ pub(super) async fn continue_canary(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn deployment_info<'a>(
-    deployment: &'a Deployment,
-    snapshot: &'a Snapshot,
-    deadline: bool,
-    canary: bool,
-) -> DeploymentInfo<'a> {
-    let current = deployment.step().into_iter().flat_map(|step| &step.actions);
-    let current = current.map(|action| {
-        let view = snapshot.specs.get(&action.id);
-        CurrentAction {
-            action,
-            readiness_check_results: view.map_or_else(Vec::new, |view| readiness_results(view)),
-        }
-    });
+/// The document without its lists.
+fn deployment_info(deployment: &Deployment, deadline: bool, canary: bool) -> DeploymentInfo<'_> {
     let due = deployment.due().zip(deployment.deadline).filter(|_| deadline);
     let canary_settings = deployment.canary.filter(|_| canary);
     DeploymentInfo {
         id: &deployment.id,
         version: deployment.version,
-        affected_apps: affected(deployment, snapshot, false),
-        affected_pods: affected(deployment, snapshot, true),
-        steps: &deployment.steps,
-        current_actions: current.collect(),
+        affected_apps: None,
+        affected_pods: None,
+        steps: None,
+        current_actions: None,
         current_step: (deployment.current + 1).min(deployment.steps.len()) as u32,
         total_steps: deployment.steps.len() as u32,
         deadline: due.map(|(at, deadline)| DeadlineInfo {
@@ -179,10 +233,11 @@ fn deployment_info<'a>(
 }
 
 /// The ids of the apps, or of the pods, that a deployment changes.
-fn affected<'a>(deployment: &'a Deployment, snapshot: &Snapshot, pods: bool) -> Vec<&'a SpecId> {
+fn affected(deployment: &Deployment, snapshot: &Snapshot, pods: bool) -> Vec<SpecId> {
     let is_pod = |id: &SpecId| {
         let view = snapshot.specs.get(id).or_else(|| snapshot.deleted.get(id));
         view.is_some_and(|view| view.spec.is_pod())
     };
-    deployment.specs().filter(|id| is_pod(id) == pods).collect()
+    let affected = deployment.specs().filter(|id| is_pod(id) == pods);
+    affected.cloned().collect()
 }

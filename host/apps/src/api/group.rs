@@ -6,15 +6,13 @@ use std::sync::Arc;
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
-use transom_web::json_pieces;
 
 use super::app::{self, AppInfo, Embed};
-use super::append;
+use super::pieces::{self, Elements};
 use super::pod_status::{self, PodStatus};
 use super::query::Query;
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{GroupId, SpecId};
-use crate::model::Spec;
 use crate::time::Moment;
 
 // Its lists are written apart from the other members, element by element.
@@ -80,52 +78,38 @@ type Positions = HashMap<GroupId, usize>;
 
 /// The document of a group, a [`GroupInfo`], written while it is sent.
 pub(super) fn group_response(snapshot: Arc<Snapshot>, id: &GroupId, parts: EmbeddedParts) -> Response {
-    json_pieces(group_writer(snapshot, id, parts))
+    pieces::response("", "", group_document(snapshot, id, parts))
 }
 
-/// Appends the document of a group, one piece with each call.
-fn group_writer(
-    snapshot: Arc<Snapshot>,
-    id: &GroupId,
-    parts: EmbeddedParts,
-) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
-    // The next piece is the last one.
-    let mut pieces = vec![Piece::Group(Node::of(&snapshot, id, parts))];
-    move |document| {
-        let Some(piece) = pieces.pop() else {
-            return false;
-        };
-        match piece {
-            Piece::Text(text) => document.extend_from_slice(text.as_bytes()),
-            Piece::Spec(view) => {
-                let written = match &view.spec {
-                    Spec::App(app) => {
-                        let app = app::app_info(&view, app, &snapshot, parts.embed);
-                        append(document, view.spec.id(), &app)
-                    }
-                    Spec::Pod(pod) => append(document, view.spec.id(), &pod_status::pod_status(&view, pod)),
-                };
-                if !written {
-                    document.extend_from_slice(b"null");
-                }
-            }
-            Piece::Group(node) => {
-                if append(document, &node.id, &GroupInfo::new(&snapshot, node.id.clone())) {
-                    // The lists follow.
-                    document.pop();
-                }
-                node.push_lists(parts, &mut pieces);
-            }
-        }
+fn group_document(snapshot: Arc<Snapshot>, id: &GroupId, parts: EmbeddedParts) -> Elements {
+    let node = Node::of(&snapshot, id, parts);
+    documents(vec![node], snapshot, parts)
+}
+
+/// The documents of these groups.
+fn documents(groups: Vec<Node>, snapshot: Arc<Snapshot>, parts: EmbeddedParts) -> Elements {
+    let mut groups = groups.into_iter();
+    Box::new(move |document, pieces| {
+        let Some(node) = groups.next() else { return false };
+        let info = GroupInfo::new(&snapshot, node.id.clone());
+        let specs = node.specs.into_iter();
+        let apps = app::documents(specs.clone(), Arc::clone(&snapshot), parts.embed);
+        let lists = [
+            (parts.apps, ",\"apps\":[", apps),
+            (parts.pods, ",\"pods\":[", pod_status::documents(specs, None)),
+            (
+                parts.groups,
+                ",\"groups\":[",
+                documents(node.groups, Arc::clone(&snapshot), parts),
+            ),
+        ];
+        let lists: Vec<_> = lists.into_iter().filter(|(is_wanted, ..)| *is_wanted).collect();
+        let lists = lists
+            .into_iter()
+            .map(|(_, opening, elements)| (opening, elements));
+        pieces.object(document, &node.id, &info, lists);
         true
-    }
-}
-
-/// A piece of a document.
-enum Piece {
-    Text(&'static str),
-    Spec(Arc<SpecView>),
-    Group(Node),
+    })
 }
 
 impl Node {
@@ -176,41 +160,6 @@ impl Node {
         }
         Some(node)
     }
-
-    /// Pushes the rest of the document onto the pieces, its end first.
-    fn push_lists(self, parts: EmbeddedParts, pieces: &mut Vec<Piece>) {
-        let (pods, apps): (Vec<_>, Vec<_>) = self.specs.into_iter().partition(|view| view.spec.is_pod());
-        let groups = self.groups.into_iter().map(Piece::Group);
-        let (pods, apps) = (
-            pods.into_iter().map(Piece::Spec),
-            apps.into_iter().map(Piece::Spec),
-        );
-        pieces.push(Piece::Text("}"));
-        if parts.groups {
-            push_list(pieces, ",\"groups\":[", groups);
-        }
-        if parts.pods {
-            push_list(pieces, ",\"pods\":[", pods);
-        }
-        if parts.apps {
-            push_list(pieces, ",\"apps\":[", apps);
-        }
-    }
-}
-
-fn push_list(
-    pieces: &mut Vec<Piece>,
-    opening: &'static str,
-    elements: impl DoubleEndedIterator<Item = Piece> + ExactSizeIterator,
-) {
-    pieces.push(Piece::Text("]"));
-    for (number, element) in elements.rev().enumerate() {
-        if number > 0 {
-            pieces.push(Piece::Text(","));
-        }
-        pieces.push(element);
-    }
-    pieces.push(Piece::Text(opening));
 }
 
 impl<'a> GroupInfo<'a> {
@@ -236,6 +185,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use serde_json::{Value, json};
 
+    use super::super::pieces::Pieces;
     use super::*;
     use crate::testing::{app, operations};
     use crate::tree::Group;
@@ -259,11 +209,16 @@ mod tests {
             embed: Embed::default(),
         };
         operations::take();
-        let mut next = group_writer(Arc::new(snapshot), &GroupId::root(), parts);
+        let mut rest = Pieces::default();
+        rest.list(
+            "",
+            group_document(Arc::new(snapshot), &GroupId::root(), parts),
+            "",
+        );
         let (mut text, mut pieces, mut longest) = (Vec::new(), 0, 0);
         loop {
             let before = text.len();
-            if !next(&mut text) {
+            if !rest.write_next(&mut text) {
                 break;
             }
             (pieces, longest) = (pieces + 1, longest.max(text.len() - before));

@@ -6,16 +6,15 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Map, Value};
-use transom_web::{ApiError, Json, json_array};
+use transom_web::{ApiError, Json};
 
-use super::app::Embed;
-use super::apps::{app_writer, constraint_problems, definition, ids_below, stored, version};
+use super::apps::{constraint_problems, definition, documents_below, stored, version};
 use super::change::{deployment_response, location, options, write};
 use super::deployments::DeploymentSteps;
 use super::group::{EmbeddedParts, group_response};
 use super::query::Query;
 use super::unknown_fields::DefinitionBody;
-use super::{Api, error};
+use super::{Api, error, pieces};
 use crate::core::command::{Command, Edit, GroupEdit, Origin, Rejection};
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{GroupId, IdError};
@@ -91,8 +90,7 @@ pub(super) async fn get(State(api): State<Api>, path: PathBelow, query: Query) -
         }
         Target::Apps(id) => {
             existing(&id)?;
-            let chosen = ids_below(&snapshot, &id);
-            json_array(app_writer(snapshot, chosen, Embed::of(&query)))
+            pieces::response("[", "]", documents_below(snapshot, &id, &query))
         }
         Target::Versions(id) => {
             existing(&id)?;

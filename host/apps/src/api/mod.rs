@@ -17,6 +17,7 @@ mod groups;
 mod info;
 mod openapi;
 mod path;
+mod pieces;
 mod plugins;
 mod pod_isolators;
 mod pod_status;

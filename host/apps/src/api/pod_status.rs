@@ -9,6 +9,8 @@ use serde::Serialize;
 use transom_replicas::Condition;
 use transom_scheduler::TaskRecord;
 
+use super::append;
+use super::pieces::{Elements, require_lists};
 use super::task::{LocalVolume, local_volumes};
 use crate::check_result::CheckResult;
 use crate::core::snapshot::{ContainerTermination, SpecView, Termination};
@@ -20,15 +22,19 @@ use crate::task::pod::endpoints_of;
 use crate::task::ports::InstancePort;
 use crate::time::Moment;
 
+// Its instances are written apart from the other members, one by one.
 /// A pod with all its instances.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = require_lists)]
 pub(super) struct PodStatus<'a> {
     id: &'a SpecId,
     spec: Pod,
     status: PodState,
     status_since: Moment,
-    instances: Vec<InstanceStatus<'a>>,
+    #[schemars(required)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instances: Option<Vec<InstanceStatus<'a>>>,
     /// The last instances that ended, newest first.
     termination_history: Vec<&'a Termination>,
     last_updated: Moment,
@@ -36,7 +42,7 @@ pub(super) struct PodStatus<'a> {
     /// What its agents lack for its volumes (only in the status of one pod), or the message of the
     /// last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) message: Option<Cow<'a, str>>,
+    message: Option<Cow<'a, str>>,
 }
 
 /// The state of a pod.
@@ -152,19 +158,36 @@ pub(super) struct NetworkStatus<'a> {
     name: Option<&'a str>,
 }
 
-/// The name of the condition with the result of the agent's health check.
-const HEALTHY: &str = "healthy";
+/// The documents of the pods among these apps and pods, each a [`PodStatus`]. `lacks`: what the agents
+/// of the first one lack for its volumes.
+pub(super) fn documents(
+    views: impl Iterator<Item = Arc<SpecView>> + Send + 'static,
+    mut lacks: Option<String>,
+) -> Elements {
+    let mut pods = views.filter_map(|view| Some((Arc::clone(view.spec.pod()?), view)));
+    Box::new(move |document, pieces| {
+        let Some((pod, view)) = pods.next() else {
+            return false;
+        };
+        let instances = instance_documents(Arc::clone(&view), Arc::clone(&pod));
+        let status = pod_status(&view, &pod, lacks.take());
+        pieces.object(document, &pod.id, &status, [(",\"instances\":[", instances)]);
+        true
+    })
+}
 
-/// A pod with all its instances. It is stable as soon as the wanted number of them is.
-pub(super) fn pod_status<'a>(view: &'a SpecView, pod: &'a Pod) -> PodStatus<'a> {
-    let instances: Vec<InstanceStatus<'_>> = view
-        .instances
-        .values()
-        .map(|instance| of_instance(view, pod, instance))
-        .collect();
-    let stable = instances
-        .iter()
-        .filter(|one| one.status == PodInstanceState::Stable);
+fn instance_documents(view: Arc<SpecView>, pod: Arc<Pod>) -> Elements {
+    let mut instances = view.instances.clone().into_iter();
+    Box::new(move |document, _| {
+        instances.any(|(id, instance)| append(document, &id, &of_instance(&view, &pod, &instance)))
+    })
+}
+
+/// A pod without its instances. It is stable as soon as the wanted number of them is.
+fn pod_status<'a>(view: &'a SpecView, pod: &'a Pod, lacks: Option<String>) -> PodStatus<'a> {
+    let states = view.instances.values();
+    let states = states.map(|instance| state(definition(view, pod, instance), instance));
+    let stable = states.filter(|state| *state == PodInstanceState::Stable);
     let status = if stable.count() >= pod.instances() as usize {
         PodState::Stable
     } else {
@@ -176,25 +199,31 @@ pub(super) fn pod_status<'a>(view: &'a SpecView, pod: &'a Pod) -> PodStatus<'a> 
         .max()
         .unwrap_or(pod.version)
         .max(pod.version);
+    let failure = view.last_failure.as_ref();
     PodStatus {
         id: &pod.id,
         spec: pod.without_version_info(),
         status,
         status_since: since,
-        instances,
+        instances: None,
         termination_history: view.terminations.iter().rev().collect(),
         last_updated: since,
         last_changed: since,
-        message: view
-            .last_failure
-            .as_ref()
-            .map(|failure| Cow::Borrowed(failure.message.as_str())),
+        message: lacks
+            .map(Cow::Owned)
+            .or(failure.map(|failure| failure.message.as_str().into())),
     }
 }
 
+/// The definition that an instance was launched from.
+fn definition<'a>(view: &'a SpecView, present: &'a Pod, instance: &Instance) -> &'a Pod {
+    view.definition(instance.version())
+        .pod()
+        .map_or(present, |pod| pod)
+}
+
 fn of_instance<'a>(view: &'a SpecView, present: &'a Pod, instance: &'a Instance) -> InstanceStatus<'a> {
-    let definition = view.definition(instance.version());
-    let pod = definition.pod().map_or(present, |pod| pod);
+    let pod = definition(view, present, instance);
     let records: Vec<_> = instance
         .tasks
         .iter()
@@ -218,7 +247,7 @@ fn of_instance<'a>(view: &'a SpecView, present: &'a Pod, instance: &'a Instance)
     let agent = record.map(|record| &record.agent);
     InstanceStatus {
         id: &instance.id,
-        status: state(instance.condition(), &containers),
+        status: state(pod, instance),
         status_since: changed,
         containers,
         conditions: [],
@@ -237,21 +266,20 @@ fn of_instance<'a>(view: &'a SpecView, present: &'a Pod, instance: &'a Instance)
     }
 }
 
-/// The state of an instance with these containers.
-fn state(condition: Condition, containers: &[ContainerStatus<'_>]) -> PodInstanceState {
-    match condition {
+/// The state of an instance of this definition.
+fn state(pod: &Pod, instance: &Instance) -> PodInstanceState {
+    let is_unhealthy = |container: &PodContainer| {
+        let launched = instance.container(&container.name);
+        container.health_check.is_some() && launched.is_some_and(|it| it.record.healthy() != Some(true))
+    };
+    match instance.condition() {
         Condition::Scheduled | Condition::Provisioned => PodInstanceState::Pending,
         Condition::Staging | Condition::Starting => PodInstanceState::Staging,
-        Condition::Running if containers.iter().any(is_unhealthy) => PodInstanceState::Degraded,
+        Condition::Running if pod.containers.iter().any(is_unhealthy) => PodInstanceState::Degraded,
         Condition::Running => PodInstanceState::Stable,
         Condition::Unreachable | Condition::UnreachableInactive => PodInstanceState::Degraded,
         _ => PodInstanceState::Terminal,
     }
-}
-
-fn is_unhealthy(container: &ContainerStatus<'_>) -> bool {
-    let mut conditions = container.conditions.iter();
-    conditions.any(|condition| condition.name == HEALTHY && condition.value == "false")
 }
 
 fn of_container<'a>(
@@ -275,7 +303,7 @@ fn of_container<'a>(
         })
     });
     let condition = container.health_check.as_ref().map(|_| StatusCondition {
-        name: HEALTHY,
+        name: "healthy",
         value: (healthy == Some(true)).to_string(),
         reason: match healthy {
             Some(_) => "health-reported-by-mesos",

@@ -1,6 +1,7 @@
 //! `/v2/pods` and all paths below it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -15,7 +16,7 @@ use super::apps::{constraint_problems, definition, version};
 use super::change::{deployment_header, location, options, write};
 use super::query::Query;
 use super::unknown_fields::DefinitionBody;
-use super::{Api, error, pod_status};
+use super::{Api, error, pieces, pod_status};
 use crate::core::command::{
     Command, Edit, KillOptions, KillResult, Origin, PodEdit, Rejection, StartedDeployment, TaskSelection,
 };
@@ -75,12 +76,9 @@ fn parse(path: &str, invalid: impl Fn(&str, IdError) -> ApiError) -> Result<Targ
 
 /// `GET /v2/pods`. Clients send a HEAD to find out whether the API supports pods.
 pub(super) async fn list(State(api): State<Api>) -> Response {
-    let snapshot = api.snapshot();
-    let pods: Vec<Pod> = snapshot
-        .pods()
-        .map(|(_, pod)| pod.without_version_info())
-        .collect();
-    Json(pods).into_response()
+    let views = api.snapshot().specs.clone().into_iter();
+    let pods = views.filter_map(|(_, view)| Some(view.spec.pod()?.without_version_info()));
+    pieces::response("[", "]", pieces::each(pods))
 }
 
 /// `POST /v2/pods`
@@ -125,20 +123,17 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> Han
     Ok(match target(&path)? {
         Target::Pod(id) => Json(pod(&snapshot, &id)?.1.without_version_info()).into_response(),
         Target::AllStatuses => {
-            let statuses = snapshot
-                .pods()
-                .map(|(view, pod)| pod_status::pod_status(view, pod));
-            Json(statuses.collect::<Vec<_>>()).into_response()
+            let views = snapshot.specs.clone().into_iter().map(|(_, view)| view);
+            pieces::response("[", "]", pod_status::documents(views, None))
         }
         Target::Status(id) => {
             let (view, pod) = pod(&snapshot, &id)?;
-            let mut status = pod_status::pod_status(view, pod);
-            if let Some(isolators) = &api.0.isolators
-                && let Some(text) = isolators.missing(view, pod).await
-            {
-                status.message = Some(text.into());
-            }
-            Json(status).into_response()
+            let lacks = match &api.0.isolators {
+                Some(isolators) => isolators.missing(view, pod).await,
+                None => None,
+            };
+            let view = std::iter::once(Arc::clone(view));
+            pieces::response("", "", pod_status::documents(view, lacks))
         }
         Target::Versions(id) => {
             let (view, _) = pod(&snapshot, &id)?;
@@ -325,7 +320,7 @@ async fn decode(api: &Api, body: DefinitionBody) -> Result<PodInput, ApiError> {
 }
 
 /// As in upstream, the message of the error is itself a JSON document.
-fn pod<'a>(snapshot: &'a Snapshot, id: &SpecId) -> Result<(&'a SpecView, &'a Pod), ApiError> {
+fn pod<'a>(snapshot: &'a Snapshot, id: &SpecId) -> Result<(&'a Arc<SpecView>, &'a Pod), ApiError> {
     let missing = || json!({"message": format!("pod with {id} does not exist")});
     let pod = snapshot.pod(id);
     pod.ok_or_else(|| ApiError::not_found(missing().to_string()))

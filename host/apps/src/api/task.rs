@@ -1,10 +1,14 @@
 //! Documents of tasks.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use transom_plugin_host::probe::Reason;
 use transom_replicas::Condition;
 
+use super::append;
+use super::pieces::Elements;
 use crate::bus::shapes::{IpAddress, ip_addresses};
 use crate::check_result::CheckResult;
 use crate::core::snapshot::SpecView;
@@ -138,12 +142,15 @@ pub(super) fn local_volumes<'a>(run_spec_id: &'a SpecId, instance: &'a Instance)
     volumes.map(to_local_volume).collect()
 }
 
-/// The launched tasks of an app.
-pub(super) fn of_app(view: &SpecView, check_failure: bool) -> Vec<Task<'_>> {
-    view.instances
-        .values()
-        .filter_map(|instance| task_info(view, instance, check_failure))
-        .collect()
+/// The launched tasks of an app, each a [`Task`].
+pub(super) fn documents(view: Arc<SpecView>, check_failure: bool) -> Elements {
+    let mut instances = view.instances.clone().into_iter();
+    Box::new(move |document, _| {
+        instances.any(|(id, instance)| {
+            let task = task_info(&view, &instance, check_failure);
+            task.is_some_and(|task| append(document, &id, &task))
+        })
+    })
 }
 
 /// The results of the readiness checks of an app's tasks.

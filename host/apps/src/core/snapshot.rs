@@ -65,21 +65,9 @@ impl Snapshot {
     }
 
     /// A pod.
-    pub(crate) fn pod(&self, id: &SpecId) -> Option<(&SpecView, &Pod)> {
+    pub(crate) fn pod(&self, id: &SpecId) -> Option<(&Arc<SpecView>, &Pod)> {
         let view = self.specs.get(id)?;
         Some((view, view.spec.pod()?))
-    }
-
-    /// All apps.
-    pub(crate) fn apps(&self) -> impl Iterator<Item = (&SpecView, &App)> {
-        let views = self.specs.values();
-        views.filter_map(|view| Some((&**view, &**view.spec.app()?)))
-    }
-
-    /// All pods.
-    pub(crate) fn pods(&self) -> impl Iterator<Item = (&SpecView, &Pod)> {
-        let views = self.specs.values();
-        views.filter_map(|view| Some((&**view, &**view.spec.pod()?)))
     }
 
     /// The id of the deployment that locks an app or pod.
@@ -90,12 +78,6 @@ impl Snapshot {
     /// Whether there is such a group. The root group always exists.
     pub(crate) fn has_group(&self, id: &GroupId) -> bool {
         id.is_root() || self.groups.contains_key(id)
-    }
-
-    /// The apps below a group, at any depth.
-    pub(crate) fn apps_below(&self, group: &GroupId) -> impl Iterator<Item = (&SpecView, &App)> {
-        let views = self.specs_below(group);
-        views.filter_map(|view| Some((&**view, &**view.spec.app()?)))
     }
 
     /// The apps and pods below a group, at any depth.

@@ -2,6 +2,7 @@
 //! instances, not times.
 
 use std::collections::BTreeSet;
+use std::iter::once;
 use std::sync::Arc;
 
 use axum::response::Response;
@@ -15,13 +16,16 @@ use transom_scheduler::{PendingSnapshot, TaskRequest};
 use transom_testkit::wait_for;
 
 use super::sleeper;
+use crate::api::app::{self, Embed};
 use crate::api::group::{EmbeddedParts, group_response};
 use crate::api::query::Query;
-use crate::api::{queue, tasks};
+use crate::api::{deployments, pieces, pod_status, queue, tasks};
 use crate::core::snapshot::{Snapshot, SpecView};
+use crate::deploy::Deployment;
 use crate::ids::GroupId;
 use crate::instance::Instance;
 use crate::task::{LaunchSettings, run_spec};
+use crate::model::Spec;
 use crate::testing::{self, World, operations};
 use crate::time::Moment;
 
@@ -102,7 +106,11 @@ async fn parts(response: Response) -> (usize, Vec<usize>, Value) {
 
 /// An app with this number of running instances.
 fn running(id: &str, instances: usize) -> Arc<SpecView> {
-    let mut view = SpecView::of(testing::app(&sleeper(id)).into());
+    running_instances(testing::app(&sleeper(id)).into(), instances)
+}
+
+fn running_instances(spec: Spec, instances: usize) -> Arc<SpecView> {
+    let mut view = SpecView::of(spec);
     for _ in 0..instances {
         let mut instance = Instance::new(view.spec.id(), view.spec.version(), Moment::now());
         instance.replica.condition = Condition::Running;
@@ -129,15 +137,44 @@ async fn long_answers_are_written_while_they_are_sent() {
     for view in &views {
         snapshot.specs.insert(view.spec.id().clone(), Arc::clone(view));
     }
+    let big = running("/big", 6000);
+    let container = json!({"name": "c", "resources": {"cpus": 0.1, "mem": 32}});
+    let pod = testing::pod(&json!({"id": "/p", "containers": [container]}));
+    let pod = running_instances(pod.into(), 2000);
+    // A deployment of all apps in one step, and one of each after the other.
+    let action = |view: &Arc<SpecView>| json!({"action": "ScaleApplication", "app": view.spec.id()});
+    let actions: Vec<Value> = views.iter().map(action).collect();
+    let step_each: Vec<Value> = actions
+        .iter()
+        .map(|action| json!({"actions": [action]}))
+        .collect();
+    for (id, steps) in [("all", json!([{"actions": actions}])), ("each", json!(step_each))] {
+        let now = Moment::now();
+        let change = json!({"version": now, "group": "/g", "specs": []});
+        let deployment = json!({"id": id, "version": now, "steps": steps, "current": 0, "change": change});
+        let deployment: Deployment = serde_json::from_value(deployment).unwrap();
+        let key = (deployment.version, deployment.id.clone());
+        snapshot.deployments.insert(key, Arc::new(deployment));
+    }
     let snapshot = Arc::new(snapshot);
     let query = Query::default();
     let tasks = tasks::response(views.into_iter(), |_| true, false);
     let group = group_response(Arc::clone(&snapshot), &GroupId::root(), EmbeddedParts::of(&query));
+    let app = app::documents(once(big), Arc::clone(&snapshot), Embed::for_one(&query));
+    let status = pod_status::documents(once(pod), None);
+    let deployments = deployments::documents(Arc::clone(&snapshot), false, false);
     let queue = queue::response(snapshot, queue, queue::Embed::of(&query));
     for (response, list, count) in [
         (tasks, "/tasks", 6000),
         (group, "/groups/0/apps", 2000),
         (queue, "/queue", 2000),
+        (pieces::response("", "", app), "/tasks", 6000),
+        (pieces::response("", "", status), "/instances", 2000),
+        (
+            pieces::response("{\"all\":[", "]}", deployments),
+            "/all/0/currentActions",
+            2000,
+        ),
     ] {
         let (first, lengths, document) = parts(response).await;
         assert_eq!(document.pointer(list).unwrap().as_array().unwrap().len(), count);
