@@ -9,8 +9,8 @@
 //! * [`Fitness`]: the results of health and readiness checks of a running replica
 //! * [`advance`], with [`Member`], [`Action`], [`ScalingPolicy`] and [`Directive`]: which replicas
 //!   to remove and how many to start, for scaling, rolling restarts and stopping
-//! * [`advance_by_counts`], with [`ReplicaCounts`]: the same from counts, without a look at every replica,
-//!   if none has to be selected
+//! * [`advance_by_counts`], with [`ReplicaCounts`] and [`ReplicaIndex`]: the same without a look at every
+//!   replica, unless some have to be selected among all
 //! * [`propose`] and [`allow`]: the calculations that [`advance`] uses, for separate use
 //!
 //! A service keeps its replicas in a map by its own ids, together with its own data about each. On
@@ -44,7 +44,7 @@ mod unreachable;
 pub use backoff::{BackoffPolicy, LaunchBackoff};
 pub use condition::Condition;
 pub use replica::{Fitness, Goal, Replica, TaskView};
-pub use scaling::counts::{ReplicaCounts, advance_by_counts};
+pub use scaling::counts::{ReplicaCounts, ReplicaIndex, advance_by_counts};
 pub use scaling::restart::{Allowance, Progress, UpgradeStrategy, allow};
 pub use scaling::selection::{Candidate, KillSelection, Proposal, kill_order, propose};
 pub use scaling::{Action, Directive, Member, ScalingPolicy, advance};

@@ -9,6 +9,7 @@ use transom_replicas::{Condition, Directive};
 use transom_scheduler::KillChoice;
 
 use super::Core;
+use super::spec_state::SpecState;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 
@@ -26,10 +27,33 @@ impl SelectedKills {
         self.kills.as_ref().is_some_and(|kills| kills.contains(task))
     }
 
+    /// Takes out a task that is removed now. The rest of the selection holds for the others.
+    fn take(&mut self, task: &TaskId) {
+        if let Some(kills) = &mut self.kills
+            && self.candidates.remove(task)
+        {
+            kills.remove(task);
+            self.count = self.count.saturating_sub(1);
+        }
+    }
+
     fn is_for(&self, candidates: &[TaskId], count: usize) -> bool {
         self.count == count
             && self.candidates.len() == candidates.len()
             && candidates.iter().all(|task| self.candidates.contains(task))
+    }
+}
+
+impl SpecState {
+    /// Takes the instances that are removed in this turn out of the matcher's selection.
+    pub(super) fn take_selected(&mut self, removed: &[InstanceId]) {
+        let Some(mut choice) = self.kill_choice.take() else {
+            return;
+        };
+        for instance in removed.iter().filter_map(|id| self.instances().get(id)) {
+            choice.take(&instance.task());
+        }
+        self.kill_choice = Some(choice);
     }
 }
 

@@ -245,9 +245,11 @@ impl Core {
         let Some(state) = self.specs.get_mut(id) else {
             return Directive::done();
         };
-        let instances = (state.replica_counts(&self.leaving), || {
-            state.members(&self.leaving)
-        });
+        let instances = deploy::Instances {
+            counts: state.replica_counts(&self.leaving),
+            first_old: |count| state.first_old(count),
+            members: || state.members(),
+        };
         let spec = &state.record.spec;
         match (action, replaced) {
             (Some(action), _) => {
@@ -261,7 +263,7 @@ impl Core {
     }
 
     /// Limits the actions to those of one turn. Returns whether others remain.
-    fn limit_to_turn(&self, id: &SpecId, directive: &mut Directive<InstanceId>) -> bool {
+    fn limit_to_turn(&mut self, id: &SpecId, directive: &mut Directive<InstanceId>) -> bool {
         let actions = |directive: &Directive<InstanceId>| {
             let removed = directive.decommission.len();
             (directive.start, removed, directive.restart.len())
@@ -269,10 +271,9 @@ impl Core {
         let all = actions(directive);
         directive.start = directive.start.min(MAX_ACTIONS);
         directive.restart.truncate(MAX_ACTIONS as usize);
-        // What the matcher has selected together is removed together.
-        let state = self.specs.get(id);
-        if state.is_some_and(|state| state.kill_choice.is_none()) {
-            directive.decommission.truncate(MAX_ACTIONS as usize);
+        directive.decommission.truncate(MAX_ACTIONS as usize);
+        if let Some(state) = self.specs.get_mut(id) {
+            state.take_selected(&directive.decommission);
         }
         #[cfg(test)]
         crate::testing::operations::note_turn(directive.decommission.len() + directive.start as usize);

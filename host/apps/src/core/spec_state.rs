@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use imbl::OrdMap;
 use transom_cluster::{AgentId, TaskId};
 use transom_common::trace::TraceContext;
-use transom_replicas::{LaunchBackoff, Member, Policy, ReplicaCounts};
+use transom_replicas::{LaunchBackoff, Member, Policy, ReplicaCounts, ReplicaIndex};
 use transom_scheduler::{RunSpec, TaskRequest};
 
 use super::budgets::{PastBytes, Share};
@@ -54,7 +54,7 @@ pub(super) struct SpecState {
     counts: InstanceCounts,
     /// The same instances as deployments see them; `None` if all have to be counted again, because
     /// the definitions have changed.
-    replica_counts: Option<ReplicaCounts>,
+    replicas: Option<ReplicaIndex<InstanceId>>,
     /// The agents whose maintenance is imminent, at the time of the counts.
     leaving: Arc<BTreeSet<AgentId>>,
     /// Instances that may have changed since they were last counted.
@@ -86,7 +86,7 @@ impl SpecState {
             kill_choice: None,
             instances: OrdMap::new(),
             counts: InstanceCounts::default(),
-            replica_counts: None,
+            replicas: None,
             leaving: Arc::default(),
             uncounted: BTreeSet::new(),
             trace: SharedTrace::default(),
@@ -126,9 +126,9 @@ impl SpecState {
             return;
         }
         self.counts.remove(instance);
-        if let Some(mut replica_counts) = self.replica_counts.take() {
-            replica_counts.remove(&self.counted_member(instance));
-            self.replica_counts = Some(replica_counts);
+        if let Some(mut replicas) = self.replicas.take() {
+            replicas.remove(&self.counted_member(instance));
+            self.replicas = Some(replicas);
         }
         self.uncounted.insert(id.clone());
     }
@@ -136,14 +136,14 @@ impl SpecState {
     /// Adds the changed instances to the counts again.
     fn count(&mut self) {
         let uncounted = std::mem::take(&mut self.uncounted);
-        let mut replica_counts = self.replica_counts.take();
+        let mut replicas = self.replicas.take();
         for instance in uncounted.iter().filter_map(|id| self.instances.get(id)) {
             self.counts.add(instance);
-            if let Some(replica_counts) = &mut replica_counts {
-                replica_counts.add(&self.counted_member(instance));
+            if let Some(replicas) = &mut replicas {
+                replicas.add(&self.counted_member(instance));
             }
         }
-        self.replica_counts = replica_counts;
+        self.replicas = replicas;
     }
 
     /// Counts of all instances.
@@ -157,32 +157,41 @@ impl SpecState {
     pub(super) fn replica_counts(&mut self, leaving: &Arc<BTreeSet<AgentId>>) -> ReplicaCounts {
         if !Arc::ptr_eq(&self.leaving, leaving) {
             self.leaving = Arc::clone(leaving);
-            self.replica_counts = None;
+            self.replicas = None;
         }
         self.count();
-        let replica_counts = self.replica_counts.unwrap_or_else(|| self.count_all_replicas());
+        let replicas = self.replicas.take();
+        let replicas = replicas.unwrap_or_else(|| self.index_replicas());
         // Keeps the cost of the check small.
-        debug_assert!(self.instances.len() > 20 || replica_counts == self.count_all_replicas());
-        self.replica_counts = Some(replica_counts);
-        replica_counts
+        debug_assert!(self.instances.len() > 20 || replicas == self.index_replicas());
+        let counts = replicas.counts();
+        self.replicas = Some(replicas);
+        counts
     }
 
-    fn count_all_replicas(&self) -> ReplicaCounts {
-        let mut replica_counts = ReplicaCounts::default();
+    /// The old instances that a restart removes first, in that order, as they were last counted. `None`
+    /// if the matcher has selected some.
+    pub(super) fn first_old(&self, count: usize) -> Option<Vec<InstanceId>> {
+        let replicas = self.replicas.as_ref().filter(|_| self.kill_choice.is_none())?;
+        Some(replicas.first_old(count))
+    }
+
+    fn index_replicas(&self) -> ReplicaIndex<InstanceId> {
+        let mut replicas = ReplicaIndex::new(policy::scaling(&self.record.spec).kill_selection);
         for instance in self.instances.values() {
-            replica_counts.add(&self.counted_member(instance));
+            replicas.add(&self.counted_member(instance));
         }
-        replica_counts
+        replicas
     }
 
-    /// The instance as deployments see it, without its id.
-    fn counted_member(&self, instance: &Instance) -> Member<()> {
+    /// The instance as deployments see it, without the matcher's selection.
+    fn counted_member(&self, instance: &Instance) -> Member<InstanceId> {
         #[cfg(test)]
         crate::testing::operations::count();
         let (outdated, fitness) = (self.is_outdated(instance), self.fitness(instance));
         Member {
             leaving: instance.agent().is_some_and(|agent| self.leaving.contains(agent)),
-            ..instance.replica.member((), outdated, fitness)
+            ..instance.member(outdated, fitness)
         }
     }
 
@@ -196,7 +205,7 @@ impl SpecState {
 
     /// Adds a past definition, which instances were launched from or which a deployment replaces.
     pub(super) fn insert_past(&mut self, spec: Spec, launch: &LaunchSettings) {
-        self.replica_counts = None;
+        self.replicas = None;
         self.add_run_spec(&spec, launch);
         self.past.insert(spec.version(), spec);
         self.count_past();
@@ -234,20 +243,15 @@ impl SpecState {
         earlier.map(|earlier| earlier.task())
     }
 
-    /// The instances as deployments see them. `leaving`: agents whose maintenance is imminent.
-    pub(super) fn members(&self, leaving: &BTreeSet<AgentId>) -> Vec<Member<InstanceId>> {
+    /// The instances as deployments see them, with the agents in maintenance at the last count.
+    pub(super) fn members(&self) -> Vec<Member<InstanceId>> {
         let selected = |instance: &Instance| {
             let choice = self.kill_choice.as_ref();
             choice.is_some_and(|choice| choice.is_selected(&instance.task()))
         };
-        let member = |instance: &Arc<Instance>| {
-            #[cfg(test)]
-            crate::testing::operations::count();
-            Member {
-                selected: selected(instance),
-                leaving: instance.agent().is_some_and(|agent| leaving.contains(agent)),
-                ..instance.member(self.is_outdated(instance), self.fitness(instance))
-            }
+        let member = |instance: &Arc<Instance>| Member {
+            selected: selected(instance),
+            ..self.counted_member(instance)
         };
         self.instances.values().map(member).collect()
     }
@@ -259,7 +263,7 @@ impl SpecState {
 
     /// Replaces the definition.
     pub(super) fn set_record(&mut self, record: SpecRecord, launch: &LaunchSettings) {
-        self.replica_counts = None;
+        self.replicas = None;
         let before = std::mem::replace(&mut self.record, record);
         if before.spec.version() != self.record.spec.version() {
             self.previous = Some(before.spec.version());

@@ -23,13 +23,25 @@ pub(crate) use change::{Change, ChangedSpec};
 pub(crate) use plan::{ActionKind, Deadline, Deployment, Step};
 pub(crate) use plan_texts::{PlanTexts, SharedTexts};
 
+/// The instances of an app or pod, as deployments see them.
+pub(crate) struct Instances<F, M> {
+    pub(crate) counts: ReplicaCounts,
+    /// See [`transom_replicas::advance_by_counts`].
+    pub(crate) first_old: F,
+    /// All of them.
+    pub(crate) members: M,
+}
+
+/// Old instances in the order of removal.
+type FirstOld = Option<Vec<InstanceId>>;
+
 /// The next actions on the instances in a step of the plan. `canary`: the number of instances that
 /// a restart may replace.
 pub(crate) fn advance(
     action: ActionKind,
     canary: Option<u32>,
     spec: &Spec,
-    instances: (ReplicaCounts, impl FnOnce() -> Vec<Member<InstanceId>>),
+    instances: Instances<impl FnOnce(usize) -> FirstOld, impl FnOnce() -> Vec<Member<InstanceId>>>,
 ) -> Directive<InstanceId> {
     let action = match action {
         ActionKind::Start => return Directive::done(),
@@ -43,7 +55,7 @@ pub(crate) fn advance(
 /// The next actions on the instances outside of a deployment: their number is kept.
 pub(crate) fn keep_count(
     spec: &Spec,
-    instances: (ReplicaCounts, impl FnOnce() -> Vec<Member<InstanceId>>),
+    instances: Instances<impl FnOnce(usize) -> FirstOld, impl FnOnce() -> Vec<Member<InstanceId>>>,
 ) -> Directive<InstanceId> {
     by_counts_or_members(Action::Scale, &policy::scaling(spec), instances)
 }
@@ -53,20 +65,25 @@ pub(crate) fn keep_count(
 pub(crate) fn keep_count_before(
     before: &Spec,
     after: &Spec,
-    instances: (ReplicaCounts, impl FnOnce() -> Vec<Member<InstanceId>>),
+    instances: Instances<impl FnOnce(usize) -> FirstOld, impl FnOnce() -> Vec<Member<InstanceId>>>,
 ) -> Directive<InstanceId> {
     let (most, least) = (before.instances(), before.instances().min(after.instances()));
-    let wanted = instances.0.counted().clamp(least, most);
+    let wanted = instances.counts.counted().clamp(least, most);
     keep_count(&before.with_instances(wanted), instances)
 }
 
-/// Most events need no selection of instances, so their cost does not grow with the app.
+/// Most events need no selection among all instances, so their cost does not grow with the app.
 fn by_counts_or_members(
     action: Action,
     policy: &ScalingPolicy,
-    (counts, members): (ReplicaCounts, impl FnOnce() -> Vec<Member<InstanceId>>),
+    instances: Instances<impl FnOnce(usize) -> FirstOld, impl FnOnce() -> Vec<Member<InstanceId>>>,
 ) -> Directive<InstanceId> {
-    let by_counts = transom_replicas::advance_by_counts(action, policy, &counts);
+    let Instances {
+        counts,
+        first_old,
+        members,
+    } = instances;
+    let by_counts = transom_replicas::advance_by_counts(action, policy, &counts, first_old);
     by_counts.unwrap_or_else(|| transom_replicas::advance(action, policy, &members()))
 }
 
@@ -100,8 +117,12 @@ mod tests {
             let members: Vec<_> = (0..present)
                 .map(|_| replica.member(InstanceId::new(before.id()), true, Fitness::Unchecked))
                 .collect();
-            let counts = members.iter().collect();
-            let found = keep_count_before(&before, &after, (counts, || members));
+            let instances = Instances {
+                counts: members.iter().collect(),
+                first_old: |_| None,
+                members: || members,
+            };
+            let found = keep_count_before(&before, &after, instances);
             assert_eq!(
                 (found.start, found.decommission.len()),
                 (start, removed),

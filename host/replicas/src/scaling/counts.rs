@@ -1,9 +1,68 @@
-//! Counts of the replicas of a run spec. A service keeps them up to date with each change, so that the
-//! next actions need a look at every replica only if some have to be selected.
+//! Counts of the replicas of a run spec, and the order in which a restart removes them. A service keeps
+//! both up to date with each change, so that the next actions rarely need a look at every replica.
+
+use std::collections::BTreeSet;
 
 use super::restart::{self, Allowance, Progress};
 use super::{Action, Directive, Member, ScalingPolicy};
-use crate::Condition;
+use crate::{Condition, KillSelection};
+
+/// The counts of all replicas, and the old ones in the order of removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaIndex<I> {
+    counts: ReplicaCounts,
+    /// Replicas of older configurations that count towards the number: whether they are healthy, their
+    /// weights, ages and ids.
+    old: BTreeSet<(bool, u8, i128, I)>,
+    selection: KillSelection,
+}
+
+impl<I: Clone + Ord> ReplicaIndex<I> {
+    /// An index without replicas. `selection` is that of the definition.
+    pub fn new(selection: KillSelection) -> Self {
+        Self {
+            counts: ReplicaCounts::default(),
+            old: BTreeSet::new(),
+            selection,
+        }
+    }
+
+    /// Adds a replica.
+    pub fn add(&mut self, member: &Member<I>) {
+        self.counts.add(member);
+        self.old.extend(self.place(member));
+    }
+
+    /// Removes a replica with the properties with which it was added.
+    pub fn remove(&mut self, member: &Member<I>) {
+        self.counts.remove(member);
+        if let Some(place) = self.place(member) {
+            self.old.remove(&place);
+        }
+    }
+
+    /// The counts.
+    pub fn counts(&self) -> ReplicaCounts {
+        self.counts
+    }
+
+    /// The old replicas that a restart removes first. Those that leave their agents, or that were
+    /// selected, do not come first here.
+    pub fn first_old(&self, count: usize) -> Vec<I> {
+        let first = self.old.iter().take(count);
+        first.map(|(.., id)| id.clone()).collect()
+    }
+
+    fn place(&self, member: &Member<I>) -> Option<(bool, u8, i128, I)> {
+        let since = member.since.as_nanosecond();
+        let age = match self.selection {
+            KillSelection::YoungestFirst => -since,
+            KillSelection::OldestFirst => since,
+        };
+        let weight = member.condition.kill_weight();
+        (member.old && member.is_counted()).then(|| (member.healthy, weight, age, member.id.clone()))
+    }
+}
 
 /// How many replicas have each of the properties that [`super::advance`] uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,12 +151,14 @@ fn properties<I: Clone + PartialEq>(member: &Member<I>) -> [bool; PROPERTIES] {
     ]
 }
 
-/// The next actions, as [`super::advance`] computes them, if they follow from the counts. `None`: some
-/// replicas have to be selected.
+/// The next actions, as [`super::advance`] computes them, if they follow from the counts and the order of
+/// the old replicas. `None`: some replicas have to be selected among all. `first_old`: see
+/// [`ReplicaIndex::first_old`]; it returns `None` if some replicas are selected to be removed first.
 pub fn advance_by_counts<I>(
     action: Action,
     policy: &ScalingPolicy,
     counts: &ReplicaCounts,
+    first_old: impl FnOnce(usize) -> Option<Vec<I>>,
 ) -> Option<Directive<I>> {
     match action {
         Action::Stop => (counts.of(Property::Any) == counts.of(Property::Ending)).then(|| Directive {
@@ -105,8 +166,8 @@ pub fn advance_by_counts<I>(
             ..Directive::default()
         }),
         Action::Scale => scale(policy, counts),
-        Action::Restart => replace_all(policy, counts),
-        Action::Canary(replicas) => canary(replicas, policy, counts),
+        Action::Restart => replace_all(policy, counts, first_old),
+        Action::Canary(replicas) => canary(replicas, policy, counts, first_old),
     }
 }
 
@@ -123,7 +184,11 @@ fn scale<I>(policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option<Directive<
     })
 }
 
-fn replace_all<I>(policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option<Directive<I>> {
+fn replace_all<I>(
+    policy: &ScalingPolicy,
+    counts: &ReplicaCounts,
+    first_old: impl FnOnce(usize) -> Option<Vec<I>>,
+) -> Option<Directive<I>> {
     if counts.of(Property::LostAndOld) > 0 {
         return None;
     }
@@ -140,14 +205,23 @@ fn replace_all<I>(policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option<Dire
         counts.of(Property::Ending),
     );
     let missing = policy.replicas.saturating_sub(new);
-    let free = allowance.capacity.saturating_sub(counted + ending);
-    let is_blocked = missing > 0 && free == 0 && ending == 0;
-    let makes_room = is_blocked && counts.of(Property::ReplacedUnhealthy) > 0;
-    if allowance.kill > 0 || counts.of(Property::ReplacedUnlaunched) > 0 || makes_room {
-        return None;
+    let free = |kill: u32| allowance.capacity.saturating_sub(counted - kill + ending);
+    let unlaunched = counts.of(Property::ReplacedUnlaunched);
+    let mut kill = allowance.kill.max(unlaunched).min(old);
+    if missing > 0 && free(kill) == 0 && kill == 0 && ending == 0 {
+        kill = counts.of(Property::ReplacedUnhealthy).min(1);
     }
+    let decommission = match kill {
+        0 => Vec::new(),
+        // Those that leave their agents come first.
+        _ if counts.of(Property::Leaving) > 0 => return None,
+        _ => first_old(kill as usize)?,
+    };
+    // Unlaunched replicas come first.
+    let launched_kills = kill.saturating_sub(unlaunched);
     Some(Directive {
-        start: missing.min(free),
+        decommission,
+        start: missing.min(free(kill).saturating_sub(launched_kills)),
         ..Directive::default()
     })
 }
@@ -166,21 +240,32 @@ fn replace_in_place<I>(policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option
     none.then(Directive::default)
 }
 
-fn canary<I>(replicas: u32, policy: &ScalingPolicy, counts: &ReplicaCounts) -> Option<Directive<I>> {
+fn canary<I>(
+    replicas: u32,
+    policy: &ScalingPolicy,
+    counts: &ReplicaCounts,
+    first_old: impl FnOnce(usize) -> Option<Vec<I>>,
+) -> Option<Directive<I>> {
     let canaries = replicas.min(policy.replicas);
     if counts.of(Property::Old) == 0 || policy.replicas == canaries {
-        return replace_all(policy, counts);
+        return replace_all(policy, counts, first_old);
     }
     if counts.of(Property::LostAndOld) > 0 {
         return None;
     }
-    let next: Directive<I> = replace_all(policy, counts)?;
-    let new = counts.counted() - counts.of(Property::Old);
+    let mut next: Directive<I> = replace_all(policy, counts, first_old)?;
+    let old = counts.of(Property::Old);
+    let new = counts.counted() - old;
+    let replaceable = old.saturating_sub(policy.replicas - canaries);
+    next.decommission.truncate(replaceable as usize);
     let start = next.start.min(canaries.saturating_sub(new));
     let healthy = counts.of(Property::NewHealthy);
     Some(Directive {
         start,
-        canaries_healthy: start == 0 && new >= canaries && healthy >= canaries,
+        canaries_healthy: next.decommission.is_empty()
+            && start == 0
+            && new >= canaries
+            && healthy >= canaries,
         ..next
     })
 }
@@ -201,7 +286,7 @@ mod tests {
 
     use super::super::advance;
     use super::*;
-    use crate::{KillSelection, UpgradeStrategy};
+    use crate::UpgradeStrategy;
 
     /// A sequence of numbers that is the same in each run.
     struct Numbers(u64);
@@ -235,7 +320,7 @@ mod tests {
         Member {
             id,
             condition,
-            since: Timestamp::UNIX_EPOCH,
+            since: Timestamp::constant(numbers.below(3) as i64, 0),
             wanted: !numbers.is(rare),
             old: numbers.is(rare),
             leaving: numbers.is(rare / 4),
@@ -249,47 +334,62 @@ mod tests {
     #[test]
     fn actions_by_counts_are_those_by_all_replicas() {
         let mut numbers = Numbers(7);
-        let mut decided = 0;
+        let (mut decided, mut selected) = (0, 0);
         for round in 0..40_000 {
             let rare = [0, 5, 25, 60][round % 4];
             let count = numbers.below(7) as u32;
             let members: Vec<_> = (0..count).map(|id| member(id, &mut numbers, rare)).collect();
             let policy = ScalingPolicy {
                 replicas: numbers.below(7) as u32,
-                kill_selection: KillSelection::YoungestFirst,
+                kill_selection: if numbers.is(50) {
+                    KillSelection::YoungestFirst
+                } else {
+                    KillSelection::OldestFirst
+                },
                 upgrade: UpgradeStrategy {
                     maximum_over_capacity: numbers.below(3) as f64 / 2.0,
                     minimum_health_capacity: numbers.below(3) as f64 / 2.0,
                 },
                 resident: numbers.is(25),
             };
-            let counts: ReplicaCounts = members.iter().collect();
+            let mut index = ReplicaIndex::new(policy.kill_selection);
+            for member in &members {
+                index.add(member);
+            }
             for action in [
                 Action::Stop,
                 Action::Scale,
                 Action::Restart,
                 Action::Canary(numbers.below(4) as u32),
             ] {
-                let Some(found) = advance_by_counts::<u32>(action, &policy, &counts) else {
+                let first_old = |count| Some(index.first_old(count));
+                let found = advance_by_counts(action, &policy, &index.counts(), first_old);
+                let Some(found) = found else {
                     continue;
                 };
                 decided += 1;
+                selected += u32::from(!found.decommission.is_empty());
                 let expected = advance(action, &policy, &members);
                 assert_eq!(found, expected, "{action:?} {policy:?} {members:#?}");
             }
         }
         assert!(decided > 40_000, "{decided} of 160,000 decided by counts");
+        assert!(selected > 4_000, "{selected} of them with a removal");
     }
 
     #[test]
-    fn counts_without_replicas_are_zero() {
+    fn index_without_replicas_is_empty() {
         let mut numbers = Numbers(11);
         let members: Vec<_> = (0..50).map(|id| member(id, &mut numbers, 40)).collect();
-        let mut counts: ReplicaCounts = members.iter().collect();
-        assert_ne!(counts, ReplicaCounts::default());
+        let empty = ReplicaIndex::new(KillSelection::YoungestFirst);
+        let mut index = empty.clone();
         for member in &members {
-            counts.remove(member);
+            index.add(member);
         }
-        assert_eq!(counts, ReplicaCounts::default());
+        assert!(index != empty && index.first_old(50).len() > 1);
+        for member in &members {
+            index.remove(member);
+        }
+        assert_eq!(index, empty);
     }
 }

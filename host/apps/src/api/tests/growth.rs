@@ -70,6 +70,44 @@ async fn work_of_a_status_update_does_not_grow_with_the_app() {
     }
 }
 
+/// The visits of instances while ten new instances of a restarted app begin to run, one after the other;
+/// each replaces an old one.
+async fn work_of_restart(instances: u64) -> usize {
+    let world = World::start().await;
+    let mut app = sleeper("/a");
+    app["instances"] = json!(instances);
+    world.send("POST", "/v2/apps", app).await;
+    world.settled("/a", instances).await;
+    world.scheduler.set_immediate_launches(false);
+    let started = world
+        .send("PUT", "/v2/apps/a", json!({"cmd": "sleep 2000"}))
+        .await;
+    assert_eq!(started.status, 200, "{started:?}");
+    let new = world.scheduler.wait_until_submitted(instances as usize).await;
+    operations::take();
+    for task in &new[..10] {
+        world.scheduler.launch(task.as_str()).await;
+        world.scheduler.update(task.as_str(), TaskState::Running, None);
+        wait_for("the end of an old task", async || {
+            world.scheduler.running().len() as u64 == instances
+        })
+        .await;
+    }
+    let work = operations::take();
+    world.stop().await;
+    work
+}
+
+#[tokio::test]
+async fn work_of_a_restart_for_each_instance_does_not_grow_with_the_app() {
+    // Small apps are counted again in debug builds.
+    let (small, large) = (work_of_restart(25).await, work_of_restart(400).await);
+    assert!(
+        0 < small && large <= 2 * small,
+        "{small} and {large} visits of instances"
+    );
+}
+
 /// Counts are read, not computed, by `/metrics` and by documents of apps.
 #[tokio::test]
 async fn counts_are_read_without_visits_of_instances() {

@@ -6,16 +6,20 @@ use transom_testkit::wait_for;
 
 use super::sleeper;
 use super::tasks::ids;
-use crate::testing::World;
+use crate::testing::{World, operations};
 
 impl World {
     /// Creates an app with a constraint and four running instances; returns the ids of their tasks.
     async fn spread(&self) -> Vec<String> {
+        self.spread_many(4).await
+    }
+
+    async fn spread_many(&self, instances: u64) -> Vec<String> {
         let mut app = sleeper("/x");
-        app["instances"] = json!(4);
+        app["instances"] = json!(instances);
         app["constraints"] = json!([["rack", "GROUP_BY"]]);
         self.send("POST", "/v2/apps", app).await;
-        ids(&self.settled("/x", 4).await["tasks"])
+        ids(&self.settled("/x", instances).await["tasks"])
     }
 
     async fn scale(&self, instances: u32, query: &str) {
@@ -54,6 +58,28 @@ async fn instances_that_the_matcher_selects_are_killed() {
     assert!(
         expected.iter().all(|task| left.contains(task)),
         "{left:?} of {tasks:?}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn many_selected_instances_are_killed_in_several_turns() {
+    let world = World::start().await;
+    let tasks = world.spread_many(2300).await;
+    world.scheduler.set_hold_kill_choices(true);
+    world.scale(50, "").await;
+    let choice = world.scheduler.wait_for_kill_choice("/x").await;
+    assert_eq!((choice.count, choice.candidates.len()), (2250, 2300));
+    let kept = choice.candidates[1000..1050].to_vec();
+    let kills = choice.candidates.iter().filter(|task| !kept.contains(task));
+    let kills: Vec<TaskId> = kills.cloned().collect();
+    operations::take_largest_turn();
+    world.scheduler.answer_kills(choice, kills);
+    let left = ids(&world.settled("/x", 50).await["tasks"]);
+    assert_eq!(operations::take_largest_turn(), 1000, "of {}", tasks.len());
+    assert!(
+        kept.iter().all(|task| left.contains(&task.to_string())),
+        "{left:?}"
     );
     world.stop().await;
 }
