@@ -12,10 +12,11 @@ use transom_scheduler::{PendingSnapshot, PendingSpec, Reason, Reasons};
 use transom_web::{ApiError, json_list};
 
 use super::query::Query;
-use super::rejections::{PortUsers, Rejection, rejections};
+use super::rejections::{Rejection, rejections};
 use super::unused_offers::UnusedOffer;
 use super::{Api, append};
 use crate::core::command::Command;
+use crate::core::places::Places;
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::SpecId;
 use crate::model::{App, Pod, Spec};
@@ -166,7 +167,7 @@ pub(super) fn response(snapshot: Arc<Snapshot>, pending: Arc<PendingSnapshot>, e
         .specs()
         .filter_map(|waiting| SpecId::parse(waiting.run_spec).ok());
     let mut ids = ids.collect::<BTreeSet<SpecId>>().into_iter();
-    let (now, users) = (Moment::now(), PortUsers::of(Arc::clone(&snapshot)));
+    let now = Moment::now();
     json_list("queue", move |list| {
         ids.any(|id| {
             let (view, waiting) = (snapshot.specs.get(&id), pending.spec(&id.to_string()));
@@ -177,7 +178,7 @@ pub(super) fn response(snapshot: Arc<Snapshot>, pending: Arc<PendingSnapshot>, e
             append(
                 list,
                 &id,
-                &queue_item(view, &waiting, &reasons, now, embed, &users),
+                &queue_item(view, &waiting, &reasons, now, embed, &snapshot.places),
             )
         })
     })
@@ -200,7 +201,7 @@ fn queue_item<'a>(
     reasons: &'a Reasons,
     now: Moment,
     embed: Embed,
-    users: &PortUsers,
+    places: &Places,
 ) -> QueueItem<'a> {
     let delay_until = waiting.not_before().map(Moment::from);
     let millis_left = delay_until.map(|until| until.millis_since(now));
@@ -224,18 +225,18 @@ fn queue_item<'a>(
         }),
         reasons: embed
             .reasons
-            .then(|| PendingReasons::of(&view.spec, reasons, users)),
+            .then(|| PendingReasons::of(&view.spec, reasons, places)),
     }
 }
 
 impl<'a> PendingReasons<'a> {
-    fn of(spec: &Spec, reasons: &'a Reasons, users: &PortUsers) -> Self {
+    fn of(spec: &Spec, reasons: &'a Reasons, places: &Places) -> Self {
         Self {
             last: &reasons.last,
             last_offers: reasons.last_offers,
             last_constraints: &reasons.last_constraints,
             message: reasons.message.as_deref(),
-            rejections: rejections(spec, reasons, users),
+            rejections: rejections(spec, reasons, places),
             total: &reasons.total,
             total_offers: reasons.total_offers,
             total_refused_offers: reasons.total_refused_offers,

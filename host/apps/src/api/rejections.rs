@@ -4,9 +4,7 @@
 //!
 //! The texts are about the offers in [`Reasons::unused_offers`], and say how many these were.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,9 +13,8 @@ use transom_common::text::clip;
 use transom_plugin_host::printable;
 use transom_scheduler::{PortRequest, Reason, Reasons, UnusedOffer};
 
-use crate::core::snapshot::Snapshot;
+use crate::core::places::Places;
 use crate::ids::SpecId;
-use crate::instance::Instance;
 use crate::model::{Constraint, Spec};
 use crate::task::{pod, ports};
 
@@ -36,61 +33,8 @@ pub(super) struct Rejection {
     text: String,
 }
 
-/// The running instances by agent, indexed on first use.
-pub(super) struct PortUsers {
-    snapshot: Arc<Snapshot>,
-    index: OnceCell<PortIndex>,
-}
-
-#[derive(Default)]
-struct PortIndex {
-    /// Who uses a port, and on which host. `true`: an instance of an earlier definition.
-    users: HashMap<u16, BTreeSet<(SpecId, Arc<str>, bool)>>,
-    hostnames: BTreeSet<Arc<str>>,
-}
-
-impl PortUsers {
-    pub(super) fn of(snapshot: Arc<Snapshot>) -> Self {
-        let index = OnceCell::new();
-        Self { snapshot, index }
-    }
-
-    fn index(&self) -> &PortIndex {
-        self.index.get_or_init(|| {
-            let mut index = PortIndex::default();
-            for (id, view) in self.snapshot.specs.iter().chain(&self.snapshot.deleted) {
-                let version = view.spec.version().to_string();
-                let tasks = view.instances.values().flat_map(|one: &Arc<Instance>| &one.tasks);
-                for record in tasks
-                    .map(|task| &task.record)
-                    .filter(|record| !record.state.is_terminal())
-                {
-                    let host = index.hostname(&record.agent.hostname);
-                    for port in &record.host_ports {
-                        let user = (id.clone(), Arc::clone(&host), record.version != version);
-                        index.users.entry(*port).or_default().insert(user);
-                    }
-                }
-            }
-            index
-        })
-    }
-}
-
-impl PortIndex {
-    /// The only copy of a host's name.
-    fn hostname(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.hostnames.get(name) {
-            return Arc::clone(known);
-        }
-        let name: Arc<str> = name.into();
-        self.hostnames.insert(Arc::clone(&name));
-        name
-    }
-}
-
 /// What the last offers lacked for an app or pod.
-pub(super) fn rejections(spec: &Spec, reasons: &Reasons, users: &PortUsers) -> Vec<Rejection> {
+pub(super) fn rejections(spec: &Spec, reasons: &Reasons, places: &Places) -> Vec<Rejection> {
     let of = |reason: Reason| {
         move |text| Rejection {
             reason: reason.as_str(),
@@ -101,14 +45,14 @@ pub(super) fn rejections(spec: &Spec, reasons: &Reasons, users: &PortUsers) -> V
     if reasons.last.contains_key(&Reason::InsufficientPorts) {
         let texts = fixed_ports(spec)
             .into_iter()
-            .filter_map(|port| missing_port(spec, port, reasons, users));
+            .filter_map(|port| missing_port(spec, port, reasons, places));
         list.extend(texts.map(of(Reason::InsufficientPorts)));
     }
     if reasons.last.contains_key(&Reason::UnfulfilledConstraint) {
         let constraints = reasons.last_constraints.iter().filter(|(_, agents)| **agents > 0);
         let texts = constraints.filter_map(|(index, agents)| {
             let constraint = spec.constraints().get(*index as usize)?;
-            unfulfilled(constraint, *agents, reasons, users)
+            unfulfilled(constraint, *agents, reasons, places)
         });
         list.extend(texts.map(of(Reason::UnfulfilledConstraint)));
     }
@@ -129,7 +73,7 @@ fn fixed_ports(spec: &Spec) -> BTreeSet<u16> {
     fixed.collect()
 }
 
-fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, users: &PortUsers) -> Option<String> {
+fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, places: &Places) -> Option<String> {
     let offers = &reasons.unused_offers;
     let without: Vec<&UnusedOffer> = offers
         .iter()
@@ -161,16 +105,15 @@ fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, users: &PortUsers) ->
             counted(reasons)
         )
     };
-    let users = users.index().users.get(&port).into_iter().flatten();
-    let places: BTreeSet<(&SpecId, &str)> = users.clone().map(|(user, host, _)| (user, &**host)).collect();
-    if !places.is_empty() {
-        let places = places
+    let users = || places.users(port);
+    let used: BTreeSet<(&SpecId, &str)> = users().map(|user| (&user.id, &*user.host)).collect();
+    if !used.is_empty() {
+        let used = used
             .iter()
             .map(|(user, host)| format!("{user} on {}", shown(host)));
-        text = format!("{text}. The port is used by {}", listed(places));
+        text = format!("{text}. The port is used by {}", listed(used));
     }
-    let is_replaced = |(user, _, is_old): &(SpecId, Arc<str>, bool)| *is_old && user == spec.id();
-    if users.into_iter().any(is_replaced) {
+    if users().any(|user| user.id == *spec.id() && user.version != Some(spec.version())) {
         text.push_str(
             "; with `upgradeStrategy.minimumHealthCapacity` 0 an update ends an old instance before it starts \
              the new one",
@@ -180,7 +123,7 @@ fn missing_port(spec: &Spec, port: u16, reasons: &Reasons, users: &PortUsers) ->
 }
 
 /// Why a constraint rejects agents; `None` if its counts say everything.
-fn unfulfilled(constraint: &Constraint, agents: u32, reasons: &Reasons, users: &PortUsers) -> Option<String> {
+fn unfulfilled(constraint: &Constraint, agents: u32, reasons: &Reasons, places: &Places) -> Option<String> {
     let [field, operator, operand @ ..] = constraint.0.as_slice() else {
         return None;
     };
@@ -215,7 +158,7 @@ fn unfulfilled(constraint: &Constraint, agents: u32, reasons: &Reasons, users: &
                 )
             }
             Some(_) => return None,
-            None if is_hostname && users.index().hostnames.contains(required.as_str()) => {
+            None if is_hostname && places.has_host(required) => {
                 format!(
                     "{name}: the agent {} sends no offer, because all it has is in use",
                     shown(required)

@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use transom_cluster::v1::Resource;
 use transom_scheduler::{AgentLocation, TaskRecord};
 
 use super::*;
-use crate::core::snapshot::SpecView;
+use crate::instance::Instance;
 use crate::testing;
 use crate::time::Moment;
 
@@ -43,22 +45,22 @@ fn app(id: &str, more: &Value) -> Spec {
     Spec::App(Arc::new(testing::app(&body)))
 }
 
-/// An app with an instance that uses this port of the agent `host`.
-fn user(id: &str, host: &str, port: u16) -> (SpecId, Arc<SpecView>) {
-    let spec = app(id, &json!({}));
-    let mut view = SpecView::of(spec.clone());
-    let mut instance = Instance::new(spec.id(), spec.version(), Moment::now());
+/// The places of an instance of this app that uses this port of the agent `host`.
+fn used(id: &str, host: &str, port: u16) -> Places {
+    let id = SpecId::parse(id).unwrap();
+    let mut instance = Instance::new(&id, Moment::now(), Moment::now());
     instance.set_record(&Arc::new(TaskRecord {
         agent: Arc::new(location(host)),
         host_ports: vec![port],
         ..testing::record(instance.task())
     }));
-    view.instances.insert(instance.id.clone(), Arc::new(instance));
-    (spec.id().clone(), Arc::new(view))
+    let mut places = Places::default();
+    places.change(&id, &(None, Some(Arc::new(instance))));
+    places
 }
 
-fn texts(spec: &Spec, reasons: &Reasons, snapshot: &Snapshot) -> Vec<String> {
-    let list = rejections(spec, reasons, &PortUsers::of(Arc::new(snapshot.clone())));
+fn texts(spec: &Spec, reasons: &Reasons, places: &Places) -> Vec<String> {
+    let list = rejections(spec, reasons, places);
     list.into_iter().map(|one| one.text).collect()
 }
 
@@ -77,7 +79,7 @@ fn fixed_port_that_no_offer_has_is_named_with_the_offered_ports_and_its_user() {
     let nowhere = offers(&[("h1", (31_000, 32_000)), ("h2", (31_000, 32_000))]);
     let fixed = json!({"ports": [8080], "requirePorts": true});
     let missing = "host port 8080 is in none of 2 offers: agents offer 31000-32000";
-    let empty = Snapshot::default();
+    let empty = Places::default();
     assert_eq!(texts(&app("/a", &fixed), &nowhere, &empty), [missing]);
     assert_eq!(
         texts(&app("/a", &json!({"ports": [8080]})), &nowhere, &empty),
@@ -105,19 +107,14 @@ fn fixed_port_that_no_offer_has_is_named_with_the_offered_ports_and_its_user() {
     );
 
     let partly = offers(&[("h1", (31_000, 32_000)), ("h2", (8_000, 9_000))]);
-    let mut used = Snapshot::default();
-    let (id, view) = user("/other", "h1", 8080);
-    used.specs.insert(id, view);
     assert_eq!(
-        texts(&app("/a", &fixed), &partly, &used),
+        texts(&app("/a", &fixed), &partly, &used("/other", "h1", 8080)),
         [
             "host port 8080 is not in 1 of 2 offers: agents offer 31000-32000. The port is used by /other on h1"
         ]
     );
     // An instance of an earlier definition, which an update replaces.
-    let (id, view) = user("/a", "h1", 8080);
-    used.specs = [(id, view)].into_iter().collect();
-    let own = texts(&app("/a", &fixed), &partly, &used).remove(0);
+    let own = texts(&app("/a", &fixed), &partly, &used("/a", "h1", 8080)).remove(0);
     assert!(
         own.contains("used by /a on h1; with `upgradeStrategy.minimumHealthCapacity` 0"),
         "{own}"
@@ -182,9 +179,7 @@ fn impossible_constraint_is_named_with_the_values_of_the_offered_agents() {
             &["constraint @zone GROUP_BY: no agent of 1 offer has a zone"],
         ),
     ];
-    let mut snapshot = Snapshot::default();
-    let (id, view) = user("/other", "h9", 31_000);
-    snapshot.specs.insert(id, view);
+    let places = used("/other", "h9", 31_000);
     for (constraint, offers, expected) in table {
         let reasons = Reasons {
             last: [(Rule, 1)].into(),
@@ -194,7 +189,7 @@ fn impossible_constraint_is_named_with_the_values_of_the_offered_agents() {
             ..Reasons::default()
         };
         let spec = app("/a", &json!({"constraints": [constraint]}));
-        assert_eq!(&texts(&spec, &reasons, &snapshot), expected, "{constraint}");
+        assert_eq!(&texts(&spec, &reasons, &places), expected, "{constraint}");
     }
 }
 
@@ -212,7 +207,7 @@ fn values_of_agents_are_bounded_and_escaped() {
         ..Reasons::default()
     };
     let spec = app("/a", &json!({"constraints": [["hostname", "CLUSTER", "x"]]}));
-    let text = texts(&spec, &reasons, &Snapshot::default()).remove(0);
+    let text = texts(&spec, &reasons, &Places::default()).remove(0);
     assert!(
         text.ends_with("and 4 more") && text.contains("h0\\u{a}x") && text.len() < 600,
         "{text}"

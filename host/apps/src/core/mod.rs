@@ -22,6 +22,7 @@ mod known_health;
 pub(crate) mod metrics;
 pub(crate) mod mirror;
 pub(crate) mod persist;
+pub(crate) mod places;
 mod prepare;
 mod probing;
 mod progress;
@@ -559,7 +560,13 @@ impl Core {
         for id in std::mem::take(&mut self.dirty) {
             let state = self.specs.get_mut(&id);
             let deleted = state.as_ref().is_some_and(|state| state.record.deleted);
-            let view = state.map(|state| Arc::new(state.view()));
+            let view = state.map(|state| {
+                let view = state.view();
+                for moved in state.take_moved() {
+                    self.next_snapshot.places.change(&id, &moved);
+                }
+                Arc::new(view)
+            });
             self.next_snapshot.set(&id, view, deleted);
         }
         self.next_snapshot.groups = self.tree.groups().clone();

@@ -385,7 +385,11 @@ impl Core {
     /// Begins the next step after a completed and stored one, or ends the deployment.
     fn next_step(&mut self, deployment: &Deployment) {
         for app in removed_specs(deployment) {
-            self.specs.remove(app);
+            if let Some(mut state) = self.specs.remove(app) {
+                for moved in state.take_moved() {
+                    self.next_snapshot.places.change(app, &moved);
+                }
+            }
             self.dirty.insert(app.clone());
             self.drafts.push(shapes::app_terminated(app));
         }

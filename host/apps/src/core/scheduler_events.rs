@@ -60,13 +60,11 @@ impl Core {
         }
     }
 
-    /// Marks all apps and pods with instances on an agent for reconciliation.
+    /// Marks all apps and pods with tasks on an agent for reconciliation. Those whose tasks were launched
+    /// in this turn are marked already.
     fn reconcile_agent(&mut self, agent: &AgentId) {
-        let concerned = self.specs.iter().filter(|(_, state)| {
-            let mut instances = state.instances().values();
-            instances.any(|instance| instance.agent() == Some(agent))
-        });
-        self.pending.extend(concerned.map(|(id, _)| id.clone()));
+        let concerned = self.next_snapshot.places.on_agent(agent);
+        self.pending.extend(concerned.cloned());
     }
 
     /// The app or pod and the instance of a task, if it is one of the instance's current tasks.

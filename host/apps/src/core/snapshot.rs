@@ -12,6 +12,7 @@ use transom_scheduler::TaskRecord;
 
 use super::counts::{InstanceCounts, Totals};
 use super::history::History;
+use super::places::Places;
 use crate::deploy::Deployment;
 use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::instance::Instance;
@@ -36,6 +37,8 @@ pub(crate) struct Snapshot {
     pub(crate) history: History,
     /// Counts of `specs` and `deleted`.
     pub(crate) totals: Totals,
+    /// Of `specs` and `deleted`; empty on a standby.
+    pub(crate) places: Places,
 }
 
 impl Snapshot {

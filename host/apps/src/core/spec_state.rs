@@ -15,6 +15,7 @@ use super::budgets::{PastBytes, Share};
 use super::counts::InstanceCounts;
 use super::kill_choice::SelectedKills;
 use super::persist::SpecRecord;
+use super::places::{Moved, has_moved};
 use super::snapshot::{SpecView, Termination};
 use crate::deploy::policy;
 use crate::ids::InstanceId;
@@ -57,8 +58,10 @@ pub(super) struct SpecState {
     replicas: Option<ReplicaIndex<InstanceId>>,
     /// The agents whose maintenance is imminent, at the time of the counts.
     leaving: Arc<BTreeSet<AgentId>>,
-    /// Instances that may have changed since they were last counted.
-    uncounted: BTreeSet<InstanceId>,
+    /// Instances that may have changed since they were last counted, as they were then.
+    uncounted: BTreeMap<InstanceId, Option<Arc<Instance>>>,
+    /// Instances whose tasks have begun, ended or moved.
+    moved: Vec<Moved>,
     /// The trace context of the deployment's current step, to which launches belong; shared by its apps
     /// and pods.
     pub(super) trace: SharedTrace,
@@ -88,7 +91,8 @@ impl SpecState {
             counts: InstanceCounts::default(),
             replicas: None,
             leaving: Arc::default(),
-            uncounted: BTreeSet::new(),
+            uncounted: BTreeMap::new(),
+            moved: Vec::new(),
             trace: SharedTrace::default(),
         }
     }
@@ -107,43 +111,50 @@ impl SpecState {
     pub(super) fn insert_instance(&mut self, instance: Instance) -> Option<Arc<Instance>> {
         let id = instance.id.clone();
         self.uncount(&id);
-        self.uncounted.insert(id.clone());
         self.instances.insert(id, Arc::new(instance))
     }
 
     pub(super) fn remove_instance(&mut self, id: &InstanceId) {
         self.uncount(id);
-        self.uncounted.remove(id);
         self.instances.remove(id);
     }
 
-    /// Takes an instance out of the counts before it changes.
+    /// Takes an instance out of the counts before it changes or is added.
     fn uncount(&mut self, id: &InstanceId) {
-        let Some(instance) = self.instances.get(id) else {
-            return;
-        };
-        if self.uncounted.contains(id) {
+        if self.uncounted.contains_key(id) {
             return;
         }
+        let before = self.instances.get(id).cloned();
+        self.uncounted.insert(id.clone(), before.clone());
+        let Some(instance) = &before else { return };
         self.counts.remove(instance);
         if let Some(mut replicas) = self.replicas.take() {
             replicas.remove(&self.counted_member(instance));
             self.replicas = Some(replicas);
         }
-        self.uncounted.insert(id.clone());
     }
 
     /// Adds the changed instances to the counts again.
     fn count(&mut self) {
         let uncounted = std::mem::take(&mut self.uncounted);
         let mut replicas = self.replicas.take();
-        for instance in uncounted.iter().filter_map(|id| self.instances.get(id)) {
-            self.counts.add(instance);
-            if let Some(replicas) = &mut replicas {
-                replicas.add(&self.counted_member(instance));
+        for (id, before) in uncounted {
+            let after = self.instances.get(&id).cloned();
+            if let Some(instance) = &after {
+                self.counts.add(instance);
+                if let Some(replicas) = &mut replicas {
+                    replicas.add(&self.counted_member(instance));
+                }
             }
+            self.moved.extend(Some((before, after)).filter(has_moved));
         }
         self.replicas = replicas;
+    }
+
+    /// The instances whose tasks have begun, ended or moved since the last call.
+    pub(super) fn take_moved(&mut self) -> Vec<Moved> {
+        self.count();
+        std::mem::take(&mut self.moved)
     }
 
     /// Counts of all instances.
