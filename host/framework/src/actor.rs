@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 use transom_common::error_chain;
 use transom_store::typed;
@@ -32,9 +33,16 @@ impl From<typed::Error> for ActorError {
     }
 }
 
-/// 503 with `Retry-After`.
+/// 503 with `Retry-After`; 422 for a change that no store accepts.
 impl From<ActorError> for ApiError {
     fn from(error: ActorError) -> Self {
+        if let ActorError::Store(error) = &error
+            && let typed::Error::Store(transom_store::Error::TooLarge { .. }) = &**error
+        {
+            let text =
+                format!("The change is too large and was not made: {error}. Divide it into smaller ones.");
+            return Self::new(StatusCode::UNPROCESSABLE_ENTITY, text);
+        }
         if let ActorError::Store(error) = &error {
             tracing::error!(error = error_chain(&**error), "storing a change failed");
         }
@@ -78,6 +86,24 @@ mod tests {
     type Request = Reply<u32, ActorError>;
 
     const TIMEOUT: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn change_that_no_store_accepts_is_rejected_with_the_limit() {
+        let too_large = |size| transom_store::Error::TooLarge {
+            what: "a batch, in changes,".to_owned(),
+            size,
+            limit: 65_536,
+        };
+        let answer = ApiError::from(ActorError::from(typed::Error::from(too_large(100_003))));
+        assert_eq!(answer.status(), StatusCode::UNPROCESSABLE_ENTITY);
+        let (message, limit) = (answer.message(), "100003, at most 65536");
+        assert!(
+            message.contains("not made") && message.contains(limit),
+            "{message}"
+        );
+        let timeout = typed::Error::Timeout { timeout: TIMEOUT };
+        assert_eq!(ApiError::from(ActorError::from(timeout)).status(), 503);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn ask_returns_the_reply_or_an_error() {
