@@ -110,13 +110,21 @@ async fn read(daemon: &Daemon, url: &str, count: u32) -> Cost {
     meter.stop(count)
 }
 
-/// Status updates, of which each waits for the acknowledgement of the one before.
+/// Status updates, of which each waits for the acknowledgement of the one before. They are repeated if
+/// the daemon meanwhile asked for the states of all tasks, which has a row of its own.
 async fn lone_updates(cluster: &Cluster, pid: u32) -> Cost {
-    let meter = Meter::start(pid);
-    for _ in 0..LONE_UPDATES {
+    loop {
+        // Follows the answers to an earlier reconciliation.
         cluster.send_updates(1).await;
+        let (reconciliations, meter) = (cluster.reconciliations(), Meter::start(pid));
+        for _ in 0..LONE_UPDATES {
+            cluster.send_updates(1).await;
+        }
+        let cost = meter.stop(LONE_UPDATES);
+        if cluster.reconciliations() == reconciliations {
+            return cost;
+        }
     }
-    meter.stop(LONE_UPDATES)
 }
 
 /// Apps of one instance, each deployed before the next.
@@ -310,8 +318,9 @@ pub(crate) async fn idle(agents: usize, size: usize) -> Vec<Cost> {
         .change(Method::PUT, "/v2/groups", &json!({"id": "/load", "apps": apps}))
         .await;
     let cost = idle_cost(&cluster, &daemon).await;
+    let deployments = read(&daemon, &daemon.apps("/v2/deployments"), LARGE_READS).await;
     daemon.stop();
-    vec![cost]
+    vec![cost, deployments]
 }
 
 /// Instances that are spread over the values of an attribute of many agents.
@@ -355,9 +364,11 @@ pub(crate) async fn pods(size: usize) -> Vec<Cost> {
         daemon.change(Method::POST, "/v2/pods", &pod).await;
     }
     settle(&cluster, &daemon, size).await;
-    let cost = meter.stop(1);
+    let posted = meter.stop(1);
+    let shown = read(&daemon, &daemon.apps("/v2/pods"), LARGE_READS).await;
+    let statuses = read(&daemon, &daemon.apps("/v2/pods/::status"), LARGE_READS).await;
     daemon.stop();
-    vec![cost]
+    vec![posted, shown, statuses]
 }
 
 /// Streams with filters of which each event passes one.

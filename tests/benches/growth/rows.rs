@@ -17,13 +17,15 @@ pub(crate) enum Growth {
     None,
     /// So is the memory.
     Level,
+    /// The work is proportional to the size, and the memory is the same at each size.
+    Streamed,
 }
 
 impl Growth {
     /// The highest exponent of processor time.
     pub(crate) fn bound(self) -> f64 {
         match self {
-            Growth::WithSize => WITH_SIZE,
+            Growth::WithSize | Growth::Streamed => WITH_SIZE,
             Growth::None | Growth::Level => NONE,
         }
     }
@@ -33,7 +35,7 @@ impl Growth {
     pub(crate) fn memory_bound(self) -> f64 {
         match self {
             Growth::WithSize | Growth::None => WITH_SIZE,
-            Growth::Level => NONE,
+            Growth::Level | Growth::Streamed => NONE,
         }
     }
 }
@@ -67,6 +69,13 @@ const fn constant(name: &'static str) -> Figure {
     Figure {
         name,
         growth: Growth::None,
+    }
+}
+
+const fn streamed(name: &'static str) -> Figure {
+    Figure {
+        name,
+        growth: Growth::Streamed,
     }
 }
 
@@ -135,7 +144,7 @@ pub(crate) static ROWS: [Row; 30] = [
             grows("POST until deployed"),
             constant("a lone status update"),
             constant("a status update in a burst"),
-            grows("GET /v2/apps/{id}"),
+            streamed("GET /v2/apps/{id}"),
             grows("restart of the daemon"),
         ],
         measure: |size| Box::pin(apps::instances(size)),
@@ -179,14 +188,20 @@ pub(crate) static ROWS: [Row; 30] = [
         name: "idle-apps",
         of: "apps that fit nowhere, 1,000 agents",
         sizes: [250, 1_000, 4_000],
-        figures: &[grows("20 s in which nothing changes")],
+        figures: &[
+            grows("20 s in which nothing changes"),
+            streamed("GET /v2/deployments"),
+        ],
         measure: |size| Box::pin(apps::idle(1_000, size)),
     },
     Row {
         name: "idle-agents",
         of: "agents, 1,000 apps that fit nowhere",
         sizes: [500, 2_500, 10_000],
-        figures: &[grows("20 s in which nothing changes")],
+        figures: &[
+            grows("20 s in which nothing changes"),
+            constant("GET /v2/deployments"),
+        ],
         measure: |size| Box::pin(apps::idle(size, 1_000)),
     },
     Row {
@@ -214,7 +229,11 @@ pub(crate) static ROWS: [Row; 30] = [
         name: "pods",
         of: "pods, posted one after the other",
         sizes: [100, 400, 1_600],
-        figures: &[grows("POST until deployed")],
+        figures: &[
+            grows("POST until deployed"),
+            streamed("GET /v2/pods"),
+            streamed("GET /v2/pods/::status"),
+        ],
         measure: |size| Box::pin(apps::pods(size)),
     },
     Row {

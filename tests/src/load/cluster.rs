@@ -66,6 +66,7 @@ struct ClusterState {
     /// Agents whose offer has been declined.
     declined: BTreeSet<usize>,
     revives: u64,
+    reconciliations: u64,
     next: u64,
 }
 
@@ -127,6 +128,11 @@ impl Cluster {
     /// How often the framework has asked for every offer again.
     pub fn revives(&self) -> u64 {
         self.shared.cluster_state().revives
+    }
+
+    /// How often the framework has asked for the states of tasks.
+    pub fn reconciliations(&self) -> u64 {
+        self.shared.cluster_state().reconciliations
     }
 
     /// The running tasks.
@@ -293,6 +299,7 @@ async fn call(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
             cluster_state.tasks.remove(&task);
         }
         "RECONCILE" => {
+            cluster_state.reconciliations += 1;
             let mut tasks: Vec<String> = list(&body["reconcile"]["tasks"]).map(id).collect();
             if tasks.is_empty() {
                 tasks = cluster_state.tasks.keys().cloned().collect();
