@@ -124,7 +124,7 @@ pub(super) fn documents(snapshot: Arc<Snapshot>, deadline: bool, canary: bool) -
             (",\"steps\":[", steps(Arc::clone(&deployment))),
             (
                 ",\"currentActions\":[",
-                current_actions(Arc::clone(&deployment), Arc::clone(&snapshot)),
+                current_actions(&deployment, Arc::clone(&snapshot)),
             ),
         ];
         let info = deployment_info(&deployment, deadline, canary);
@@ -146,8 +146,8 @@ fn steps(deployment: Arc<Deployment>) -> Elements {
     })
 }
 
-fn current_actions(deployment: Arc<Deployment>, snapshot: Arc<Snapshot>) -> Elements {
-    let mut actions = actions(Arc::clone(&deployment), deployment.current);
+fn current_actions(deployment: &Arc<Deployment>, snapshot: Arc<Snapshot>) -> Elements {
+    let mut actions = actions(Arc::clone(deployment), deployment.current);
     Box::new(move |document, _| {
         actions.any(|action| {
             let view = snapshot.specs.get(&action.id);

@@ -185,9 +185,10 @@ fn instance_documents(view: Arc<SpecView>, pod: Arc<Pod>) -> Elements {
 
 /// A pod without its instances. It is stable as soon as the wanted number of them is.
 fn pod_status<'a>(view: &'a SpecView, pod: &'a Pod, lacks: Option<String>) -> PodStatus<'a> {
-    let states = view.instances.values();
-    let states = states.map(|instance| state(definition(view, pod, instance), instance));
-    let stable = states.filter(|state| *state == PodInstanceState::Stable);
+    let stable = view.instances.values().filter(|instance| {
+        let pod = definition(view, pod, instance);
+        state(pod, instance) == PodInstanceState::Stable
+    });
     let status = if stable.count() >= pod.instances() as usize {
         PodState::Stable
     } else {

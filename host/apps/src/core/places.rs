@@ -79,16 +79,13 @@ impl Places {
 
 /// Whether an instance has moved.
 pub(super) fn has_moved((before, after): &Moved) -> bool {
-    let place = |record: &TaskRecord| {
-        (
-            record.agent.id.clone(),
-            record.host_ports.clone(),
-            record.version.clone(),
-        )
-    };
     !records(before.as_ref())
         .map(place)
         .eq(records(after.as_ref()).map(place))
+}
+
+fn place(record: &TaskRecord) -> (&AgentId, &[u16], &str) {
+    (&record.agent.id, &record.host_ports, &record.version)
 }
 
 fn records(instance: Option<&Arc<Instance>>) -> impl Iterator<Item = &TaskRecord> {
