@@ -407,14 +407,14 @@ def test_pending_task_returns_to_airflows_queue_before_its_token_expires(executo
     hand_over(executor, workload)
     executor.get_event_buffer()
     rows.broken = True
-    ended(daemon, "airflow.001", "MaxWait", "not launched within 480 s (max_wait): not enough CPU")
+    ended(daemon, "airflow.001", "MaxWait", "not launched within 480 s (max_wait): 3 of 3 offers have too few CPUs")
     executor.sync()
     assert not rows.scheduled and not executor.event_buffer
     rows.broken = False
     executor.sync()
     assert rows.scheduled == [("001", "one")] and not executor.event_buffer and not executor.running
     [event] = executor._task_event_logs
-    assert event.event == "pending" and "not enough CPU" in event.extra
+    assert event.event == "pending" and "too few CPUs" in event.extra
     # The token has expired before the task was sent.
     late = Workload(2, external_executor_id="two")
     late.token = token(iat=time.time() - 550.0, exp=time.time() + 50.0)
@@ -493,7 +493,7 @@ def test_pending_reason_is_in_the_tasks_events_and_log_once(executor, daemon, mo
     # A lack of resources is reported only after the task has been pending for some time.
     short = {
         "code": "InsufficientCpus",
-        "message": "not enough CPU on 3 of 3 offers",
+        "message": "3 of 3 offers have too few CPUs",
         "unsatisfied_constraints": [],
     }
     impossible = {**short, "message": "the job asks for 64 CPUs", "unsatisfied_resources": ["cpus"]}

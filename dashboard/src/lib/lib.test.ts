@@ -5,7 +5,7 @@ import { OutputDecoder } from "./output";
 import { Parser } from "./sse";
 import { type App, appHealth, treeRows } from "./tree";
 import { type PluginFiles, requestBody, toPluginFiles } from "./upload";
-import { type QueueItem, conditions, waitingSummary } from "./waiting";
+import { type Queue, type QueueItem, conditions, waitingSummary } from "./waiting";
 
 function app(id: string, more: Partial<App> = {}): App {
   return {
@@ -67,6 +67,12 @@ describe("why", () => {
     ...more,
   });
 
+  const words: Queue["words"] = {
+    UnfulfilledConstraint: { label: "constraints", sentence: "offers come from rejected agents", advice: "Relax it.", kind: "offer" },
+    InsufficientPorts: { label: "ports", sentence: "offers have too few ports", advice: "Free it.", kind: "offer" },
+    NoOffers: { label: "offers", sentence: "no offer has arrived yet", advice: "Check.", kind: "obstacle" },
+  };
+
   test("summary names the conditions on which offers failed", () => {
     const waiting = item({
       processedOffersSummary: {
@@ -78,23 +84,25 @@ describe("why", () => {
         ],
       },
     });
-    expect(waitingSummary(waiting)).toBe("constraints: 1 of 3 offers failed; CPUs: 2 of 2 offers failed");
-    expect(conditions(waiting)).toHaveLength(3);
+    expect(waitingSummary(waiting, words)).toBe("constraints: 1 of 3 offers come from rejected agents; InsufficientCpus: 2 of 2 offers failed");
+    expect(conditions(waiting, words).map(({ label, advice }) => [label, advice])).toEqual([
+      ["constraints", "Relax it."], ["InsufficientCpus", undefined], ["Other", undefined],
+    ]);
     const text = "host port 80 is in none of 3 offers: agents offer 31000-32000";
     const fixed = item({
       processedOffersSummary: {
         processedOffersCount: 3, unusedOffersCount: 3,
         rejectSummaryLastOffers: [{ reason: "InsufficientPorts", declined: 3, processed: 3 }],
       },
-      reasons: { message: null, last_constraints: {}, rejections: [{ reason: "InsufficientPorts", text }], rounds: 1 },
+      reasons: { last: {}, message: null, last_constraints: {}, rejections: [{ reason: "InsufficientPorts", text }], rounds: 1 },
     });
-    expect(waitingSummary(fixed)).toBe(`ports: ${text}`);
+    expect(waitingSummary(fixed, words)).toBe(`ports: ${text}`);
   });
 
   test("a delay and missing offers are reasons of their own", () => {
-    expect(waitingSummary(item({ delay: { timeLeftSeconds: 7, overdue: false } }))).toContain("7 s left");
-    const none = { processedOffersCount: 0, unusedOffersCount: 0, rejectSummaryLastOffers: [] };
-    expect(waitingSummary(item({ processedOffersSummary: none }))).toContain("no offer");
+    expect(waitingSummary(item({ delay: { timeLeftSeconds: 7, overdue: false } }), words)).toContain("7 s left");
+    const reasons = { last: { NoOffers: 1 }, message: null, last_constraints: {}, rejections: [], rounds: 0 };
+    expect(waitingSummary(item({ reasons }), words)).toBe("no offer has arrived yet");
   });
 });
 

@@ -6,7 +6,7 @@ import { megabytes, displayText, elapsedSince, localTime, oneDecimal } from "../
 import { useLive, useThrottled } from "../lib/live";
 import { follow } from "../lib/sse";
 import { type App, type Health, type Row, appHealth, treeRows } from "../lib/tree";
-import { type QueueItem, conditions, waitingSummary } from "../lib/waiting";
+import { type Queue, type QueueItem, conditions, waitingSummary } from "../lib/waiting";
 import { Action } from "../parts/actions";
 import { Badge, Empty, Facts, Panel, type Tone } from "../parts/basics";
 import { Log } from "../parts/log";
@@ -75,13 +75,12 @@ export function Apps({ selected }: { selected: string }) {
   }, 15_000);
   const deployments = useLive("deployments", (signal) =>
     get<Deployment[]>(api("/v2/deployments?embed=canary"), signal), 5_000);
-  const queue = useLive("queue", async (signal) =>
-    (await get<{ queue: QueueItem[] }>(api("/v2/queue?embed=reasons"), signal)).queue, 5_000);
+  const queue = useLive("queue", (signal) => get<Queue>(api("/v2/queue?embed=reasons"), signal), 5_000);
   const pods = useLive("pods", (signal) => get<Pod[]>(api("/v2/pods/::status"), signal), 10_000);
 
   const listChanged = useThrottled(apps.refreshSoon, pauseOf(apps.value));
   const deploymentsChanged = useThrottled(deployments.refreshSoon, pauseOf(deployments.value));
-  const queueChanged = useThrottled(queue.refreshSoon, pauseOf(queue.value));
+  const queueChanged = useThrottled(queue.refreshSoon, pauseOf(queue.value?.queue));
   const refreshDeploymentsAndQueue = () => {
     deployments.refresh();
     queue.refresh();
@@ -433,9 +432,10 @@ function DeploymentItem({ deployment, refresh }: { deployment: Deployment; refre
   );
 }
 
-function Waiting(props: { queue: QueueItem[] | undefined; error?: PanelError; first?: string; refresh: () => void }) {
+function Waiting(props: { queue: Queue | undefined; error?: PanelError; first?: string; refresh: () => void }) {
   const name = (item: QueueItem) => item.app?.id ?? item.pod?.id ?? "";
-  const list = [...(props.queue ?? [])].sort((a, b) => Number(name(b) === props.first) - Number(name(a) === props.first));
+  const words = props.queue?.words ?? {};
+  const list = [...(props.queue?.queue ?? [])].sort((a, b) => Number(name(b) === props.first) - Number(name(a) === props.first));
   return (
     <Panel title="Waiting" error={props.error} loading={!props.queue}>
       {list.length === 0 && <Empty>No instance is waiting.</Empty>}
@@ -462,13 +462,13 @@ function Waiting(props: { queue: QueueItem[] | undefined; error?: PanelError; fi
                 )}
               </span>
             </div>
-            <small>{displayText(waitingSummary(item), 500)}</small>
+            <small>{displayText(waitingSummary(item, words), 500)}</small>
             <details>
               <summary>Condition by condition</summary>
               <ul class="conditions">
-                {conditions(item).map(({ text, declined, processed }) => (
-                  <li key={text} class={declined > 0 ? "bad" : processed > 0 ? "good" : "dull"}>
-                    <span>{text}</span>
+                {conditions(item, words).map(({ label, advice, declined, processed }) => (
+                  <li key={label} class={declined > 0 ? "bad" : processed > 0 ? "good" : "dull"} title={declined > 0 ? advice : undefined}>
+                    <span>{label}</span>
                     <span>
                       {processed === 0 ? "not tested" : declined > 0 ? `failed on ${declined} of ${processed} offers` : `passed on ${processed} offers`}
                     </span>

@@ -17,7 +17,7 @@ interface QueuedJob {
   cpus: number;
   mem: number;
   priority: number;
-  reason: { message?: string; reason?: string } | string | null;
+  reason: { message: string; advice?: string };
 }
 
 interface Job {
@@ -81,11 +81,6 @@ function tone(state: string): Tone {
   return "info";
 }
 
-function reasonText(reason: QueuedJob["reason"]): string {
-  if (reason === null) return "";
-  return displayText(typeof reason === "string" ? reason : (reason.message ?? reason.reason ?? reason), 500);
-}
-
 export function Workflow({ selected }: { selected: string }) {
   const queue = useLive("queue", (signal) =>
     get<{ count: number; queue: QueuedJob[] }>(api("/v0/queue?limit=1000"), signal), 3_000);
@@ -98,7 +93,7 @@ export function Workflow({ selected }: { selected: string }) {
     { title: "Waits", width: "6rem", cell: ({ waited }) => duration(waited) },
     { title: "Priority", width: "5rem", end: true, cell: ({ priority }) => priority },
     { title: "Needs", width: "9rem", cell: ({ cpus, mem }) => `${oneDecimal(cpus)} CPUs, ${megabytes(mem)}` },
-    { title: "Why", width: "3fr", cell: ({ reason }) => <span title={reasonText(reason)}>{reasonText(reason)}</span> },
+    { title: "Why", width: "3fr", cell: ({ reason: { message, advice } }) => <span title={displayText(`${message}. ${advice ?? ""}`)}>{displayText(message, 500)}</span> },
   ];
   const columns: Column<Job>[] = [
     { title: "Job", width: "3fr", cell: ({ task_id }) => <a href={`#/workflow/${encodeURIComponent(task_id)}`}>{displayText(task_id, 200)}</a> },

@@ -103,6 +103,10 @@ pub struct Waiting {
     /// Offers of that round.
     pub offers: u32,
     pub message: Option<String>,
+    /// The reasons and the message in one sentence.
+    pub why: String,
+    /// What an operator can do about them.
+    pub advice: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -253,24 +257,6 @@ pub struct Problem {
     pub source: String,
     pub message: String,
     pub advice: String,
-}
-
-/// The reasons for which something waits, most frequent first: `InsufficientCpus (3 of 4 offers)`.
-pub fn reasons(waiting: &Waiting) -> String {
-    let mut all: Vec<_> = waiting.reasons.iter().collect();
-    all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let mut text: Vec<String> = all
-        .iter()
-        .map(|(reason, count)| match waiting.offers {
-            0 => (*reason).clone(),
-            offers => format!("{reason} ({count} of {})", with_plural(offers.into(), "offer")),
-        })
-        .collect();
-    text.extend(waiting.message.clone());
-    if text.is_empty() {
-        text.push("no round of offers yet".to_owned());
-    }
-    text.join(", ")
 }
 
 /// A time in its largest unit, rounded down: `4 min`.

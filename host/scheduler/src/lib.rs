@@ -123,7 +123,8 @@ mod testing;
 pub use api::event::{Event, Events};
 pub use api::explanation::{PendingExplanation, PlacementOf};
 pub use api::handle::Scheduler;
-pub use api::pending::{PendingTask, Reason, Reasons, SubscriptionStatus, UnusedOffer};
+pub use api::pending::{PendingTask, Reasons, SubscriptionStatus, UnusedOffer};
+pub use api::reason::{Reason, ReasonKind, ReasonWords};
 pub use api::record::{Phase, TaskRecord, Tasks};
 pub use api::request::{
     AgentLocation, Build, BuildGroup, BuildTask, ExecutorResources, Group, GroupPlacement, InGroup,

@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
 use http::{HeaderValue, header};
+use serde_json::Value;
 
 /// A part of a document is sent when it has grown to this size.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -14,6 +15,15 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// whether there was one. It is sent as [`json_pieces`] are.
 pub fn json_list(name: &str, next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Response {
     list(format!("{{\"{name}\":["), "]}", next)
+}
+
+/// The document `{"<field>":<value>,"<name>":[…]}`; the rest as in [`json_list`].
+pub fn json_list_after(
+    (field, value): (&str, &Value),
+    name: &str,
+    next: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static,
+) -> Response {
+    list(format!("{{\"{field}\":{value},\"{name}\":["), "]}", next)
 }
 
 /// The document `[…]`; the rest as in [`json_list`].

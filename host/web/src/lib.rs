@@ -6,7 +6,7 @@
 //! * [`Json`] and [`Document`] parse bodies, large ones away from the threads that serve.
 //!   [`ApiError`] is the error of a handler, with the body that clients of the app API read, of a
 //!   bounded size.
-//! * [`json_list`], [`json_array`] and [`json_pieces`] write a long document while it is sent.
+//! * [`json_list`], [`json_list_after`], [`json_array`] and [`json_pieces`] write a long document while it is sent.
 //! * [`check_target`] rejects paths that programs read differently, before anything else sees a
 //!   request.
 //! * [`Forwarder`] forwards requests to the leader, where several daemons share a store; a
@@ -80,7 +80,7 @@ pub use forward::{ForwardError, Forwarder};
 pub use inherited::{adopt_sockets, unused_sockets};
 pub use json::{Document, Json};
 pub use json_errors::json_errors;
-pub use json_list::{json_array, json_list, json_pieces};
+pub use json_list::{json_array, json_list, json_list_after, json_pieces};
 pub use listener::Listener;
 pub use network::Network;
 pub use port_settings::PortSettings;

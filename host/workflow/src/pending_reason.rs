@@ -1,7 +1,7 @@
 //! Why a job is pending, as a code, a sentence, and what no agent can satisfy. Pure.
 
 use serde_json::{Value, json};
-use transom_scheduler::{Reason, Reasons};
+use transom_scheduler::{Reason, ReasonKind, Reasons};
 
 use crate::Settings;
 use crate::feasibility::{AgentTotal, ConstraintFit, Feasibility};
@@ -12,7 +12,7 @@ use crate::model::Spec;
 /// agent can satisfy.
 #[derive(Debug, PartialEq)]
 pub(crate) struct PendingReason {
-    pub(crate) code: &'static str,
+    pub(crate) code: Reason,
     pub(crate) message: String,
     pub(crate) unsatisfied: Vec<String>,
     pub(crate) short: Vec<&'static str>,
@@ -22,8 +22,9 @@ impl PendingReason {
     /// The reason as the queue's response contains it.
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "code": self.code,
+            "code": self.code.as_str(),
             "message": self.message,
+            "advice": self.code.words().advice,
             "unsatisfied_constraints": self.unsatisfied,
             "unsatisfied_resources": self.short,
         })
@@ -33,7 +34,7 @@ impl PendingReason {
 /// The reason of a job that the scheduler does not know yet.
 pub(crate) fn unknown() -> PendingReason {
     PendingReason {
-        code: Reason::NoOffers.as_str(),
+        code: Reason::NoOffers,
         message: "queued a moment ago; not matched yet".to_owned(),
         unsatisfied: Vec::new(),
         short: Vec::new(),
@@ -53,7 +54,7 @@ pub(crate) fn of_job(
     });
     if let Some(shortage) = shortage(launch::amounts(spec), &feasibility.totals()) {
         reason.message = format!("{}; {}", shortage.message, reason.message);
-        reason.code = shortage.code.as_str();
+        reason.code = shortage.code;
         reason.short = shortage.resources;
     }
     reason
@@ -124,29 +125,25 @@ pub(crate) fn explain(
             .last
             .iter()
             .filter(|(reason, _)| **reason != Reason::UnfulfilledConstraint)
-            .map(|(reason, count)| sentence(*reason, *count, reasons.last_offers)),
+            .map(|(reason, count)| reason.counted(*count, reasons.last_offers)),
     );
     sentences.extend(rejections(reasons, constraints, &unsatisfied));
     sentences.extend(reasons.message.clone());
     if sentences.is_empty() {
-        sentences.push("not matched with any offer yet".to_owned());
+        sentences.push(Reasons::NOT_MATCHED.to_owned());
     }
     let last = reasons.last.iter().max_by_key(|(_, count)| **count);
     let last = last.map_or(Reason::NoOffers, |(reason, _)| *reason);
-    // Reasons that block everything come first, then constraints that no agent satisfies.
-    let of_all = [
-        Reason::Disconnected,
-        Reason::MatcherUnavailable,
-        Reason::StoreUnavailable,
-    ];
+    // Obstacles come first, then constraints that no agent satisfies, then the lack of offers.
+    let is_obstacle = last != Reason::NoOffers && last.words().kind == ReasonKind::Obstacle;
     let hopeless = fit.is_some_and(|fit| fit.fitting == 0);
-    let code = if hopeless && !of_all.contains(&last) {
+    let code = if hopeless && !is_obstacle {
         Reason::UnfulfilledConstraint
     } else {
         last
     };
     PendingReason {
-        code: code.as_str(),
+        code,
         message: sentences.join("; "),
         unsatisfied,
         short: Vec::new(),
@@ -208,36 +205,8 @@ fn rejections(reasons: &Reasons, constraints: &[String], reported: &[String]) ->
     rejections
 }
 
-fn sentence(reason: Reason, count: u32, offers: u32) -> String {
-    let not_enough = |what: &str| format!("not enough {what} on {count} of {}", self::offers(offers));
-    match reason {
-        Reason::UnfulfilledRole => format!("{} reserved for other roles", self::offers(count)),
-        Reason::AgentMaintenance => format!("{} in maintenance", agents(count)),
-        Reason::UnfulfilledConstraint => format!("{} rejected by constraints", agents(count)),
-        Reason::InsufficientCpus => not_enough("CPU"),
-        Reason::InsufficientMemory => not_enough("memory"),
-        Reason::InsufficientDisk => not_enough("disk"),
-        Reason::InsufficientGpus => not_enough("GPUs"),
-        Reason::InsufficientPorts => not_enough("ports"),
-        Reason::Backoff => "the launch is delayed by backoff".to_owned(),
-        Reason::NoOffers => "no offers received since the job was queued".to_owned(),
-        Reason::Disconnected => "the framework is not registered with the master; retrying".to_owned(),
-        Reason::MatcherUnavailable => "the matcher is unavailable".to_owned(),
-        Reason::StoreUnavailable => "the state store is unavailable".to_owned(),
-        other => other.as_str().to_owned(),
-    }
-}
-
 fn agents(count: u32) -> String {
-    counted(count, "agent")
-}
-
-fn offers(count: u32) -> String {
-    counted(count, "offer")
-}
-
-fn counted(count: u32, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    format!("{count} agent{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -278,7 +247,7 @@ mod tests {
                     None,
                 ),
                 "UnfulfilledConstraint",
-                "not enough CPU on 1 of 3 offers; 2 agents rejected by the constraint `rack:r1`",
+                "1 of 3 offers have too few CPUs; 2 agents rejected by the constraint `rack:r1`",
             ),
             (
                 reasons(
@@ -296,7 +265,7 @@ mod tests {
             ),
         ] {
             let reason = explain(&reasons, &constraints, None);
-            assert_eq!((reason.code, reason.message.as_str()), (code, expected));
+            assert_eq!((reason.code.as_str(), reason.message.as_str()), (code, expected));
             assert_eq!(reason.unsatisfied, Vec::<String>::new());
         }
     }
@@ -378,21 +347,21 @@ mod tests {
                 0,
                 vec!["rack:r1"],
                 "UnfulfilledConstraint",
-                "no active agent satisfies the constraint `rack:r1` (5 agents in the cluster); not enough CPU on 3 of 3 offers",
+                "no active agent satisfies the constraint `rack:r1` (5 agents in the cluster); 3 of 3 offers have too few CPUs",
             ),
             (
                 &not_enough,
                 0,
                 vec![],
                 "UnfulfilledConstraint",
-                "no active agent satisfies all constraints together (5 agents in the cluster); not enough CPU on 3 of 3 offers",
+                "no active agent satisfies all constraints together (5 agents in the cluster); 3 of 3 offers have too few CPUs",
             ),
             (
                 &not_enough,
                 2,
                 vec![],
                 "InsufficientCpus",
-                "not enough CPU on 3 of 3 offers",
+                "3 of 3 offers have too few CPUs",
             ),
             (
                 &disconnected,
@@ -409,7 +378,7 @@ mod tests {
                 unsatisfied: unsatisfied.iter().map(|text| (*text).to_owned()).collect(),
             };
             let reason = explain(reasons, &constraints, Some(&fit));
-            assert_eq!((reason.code, reason.message.as_str()), (code, expected));
+            assert_eq!((reason.code.as_str(), reason.message.as_str()), (code, expected));
             assert_eq!(reason.unsatisfied, unsatisfied);
         }
     }

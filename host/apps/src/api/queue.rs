@@ -8,8 +8,9 @@ use axum::response::Response;
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use transom_scheduler::{PendingSnapshot, PendingSpec, Reason, Reasons};
-use transom_web::{ApiError, json_list};
+use serde_json::json;
+use transom_scheduler::{PendingSnapshot, PendingSpec, Reason, ReasonKind, ReasonWords, Reasons};
+use transom_web::{ApiError, json_list, json_list_after};
 
 use super::query::Query;
 use super::rejections::{Rejection, rejections};
@@ -26,6 +27,9 @@ use crate::time::Moment;
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Queue<'a> {
     queue: Vec<QueueItem<'a>>,
+    /// Transom's words for each reason, by its name. Only with `embed=reasons`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<BTreeMap<&'static str, &'static ReasonWords>>,
 }
 
 /// An app or pod with instances that are not launched yet.
@@ -136,26 +140,9 @@ impl Embed {
     }
 }
 
-/// The reasons that upstream's clients know, in upstream's order, with the scheduler's names.
-const REJECT_REASONS: [(&str, Option<Reason>); 10] = [
-    ("UnfulfilledRole", Some(Reason::UnfulfilledRole)),
-    ("UnfulfilledConstraint", Some(Reason::UnfulfilledConstraint)),
-    (
-        "NoCorrespondingReservationFound",
-        Some(Reason::NoCorrespondingReservationFound),
-    ),
-    ("AgentMaintenance", Some(Reason::AgentMaintenance)),
-    ("InsufficientCpus", Some(Reason::InsufficientCpus)),
-    ("InsufficientMemory", Some(Reason::InsufficientMemory)),
-    ("InsufficientDisk", Some(Reason::InsufficientDisk)),
-    ("InsufficientGpus", Some(Reason::InsufficientGpus)),
-    ("InsufficientPorts", Some(Reason::InsufficientPorts)),
-    ("DeclinedScarceResources", Some(Reason::DeclinedScarceResources)),
-];
-
 /// `GET /v2/queue`; with `embed=lastUnusedOffers` each entry contains the last offers that were not
 /// used for it. With `embed=reasons` each entry also contains Transom's own `reasons`: those of the
-/// last round and those of the matcher.
+/// last round and those of the matcher; `words` describes each reason.
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let pending = api.lead()?.scheduler.pending();
     Ok(response(api.snapshot(), pending, Embed::of(&query)))
@@ -168,7 +155,7 @@ pub(super) fn response(snapshot: Arc<Snapshot>, pending: Arc<PendingSnapshot>, e
         .filter_map(|waiting| SpecId::parse(waiting.run_spec).ok());
     let mut ids = ids.collect::<BTreeSet<SpecId>>().into_iter();
     let now = Moment::now();
-    json_list("queue", move |list| {
+    let next = move |list: &mut Vec<u8>| {
         ids.any(|id| {
             let (view, waiting) = (snapshot.specs.get(&id), pending.spec(&id.to_string()));
             let Some((view, waiting)) = view.zip(waiting) else {
@@ -181,7 +168,16 @@ pub(super) fn response(snapshot: Arc<Snapshot>, pending: Arc<PendingSnapshot>, e
                 &queue_item(view, &waiting, &reasons, now, embed, &snapshot.places),
             )
         })
-    })
+    };
+    if embed.reasons {
+        let words: BTreeMap<_, _> = Reason::ALL
+            .iter()
+            .map(|reason| (reason.as_str(), reason.words()))
+            .collect();
+        json_list_after(("words", &json!(words)), "queue", next)
+    } else {
+        json_list("queue", next)
+    }
 }
 
 /// `DELETE /v2/queue/{id}/delay`: launches the waiting instances without the delay after failures.
@@ -261,16 +257,17 @@ fn summary(reasons: &Reasons) -> ProcessedOffersSummary {
 /// Each step processes the offers that passed the step before.
 fn declined_steps(offers: u64, declined: impl Fn(Reason) -> u64) -> Vec<DeclinedOfferStep> {
     let mut processed = offers;
-    REJECT_REASONS
+    let reasons = Reason::ALL
         .iter()
-        .map(|(name, reason)| {
-            let declined = reason.map_or(0, &declined).min(processed);
+        .filter(|reason| reason.words().kind == ReasonKind::Offer);
+    reasons
+        .map(|reason| {
             let step = DeclinedOfferStep {
-                reason: name,
-                declined,
+                reason: reason.as_str(),
+                declined: declined(*reason).min(processed),
                 processed,
             };
-            processed -= declined;
+            processed -= step.declined;
             step
         })
         .collect()

@@ -1,143 +1,149 @@
 //! Why instances wait: the launch queue's entry of an app or pod, condition by condition.
 //!
-//! Everything here is made from the documents of `/v2/queue` and `/v2/deployments`.
+//! Everything here is made from the documents of `/v2/queue` and `/v2/deployments`. The words of the
+//! reasons are the daemon's.
+
+use std::ops::Deref;
 
 use serde_json::{Value, json};
 
 use super::api::Api;
 use super::progress;
 
-/// A reason of the API: its name, the condition in words, and the resource that it is about.
-struct Condition {
-    reason: &'static str,
-    name: &'static str,
-    resource: Option<&'static str>,
+/// An entry of the queue, with the daemon's words for reasons.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item<'a> {
+    entry: &'a Value,
+    words: &'a Value,
 }
 
-const fn condition(reason: &'static str, name: &'static str, resource: Option<&'static str>) -> Condition {
-    Condition {
-        reason,
-        name,
-        resource,
+impl Deref for Item<'_> {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        self.entry
     }
 }
 
-const CONDITIONS: [Condition; 10] = [
-    condition("UnfulfilledRole", "role", None),
-    condition("UnfulfilledConstraint", "constraints", None),
-    condition("NoCorrespondingReservationFound", "reservation", None),
-    condition("AgentMaintenance", "maintenance", None),
-    condition("InsufficientCpus", "cpus", Some("cpus")),
-    condition("InsufficientMemory", "mem", Some("mem")),
-    condition("InsufficientDisk", "disk", Some("disk")),
-    condition("InsufficientGpus", "gpus", Some("gpus")),
-    condition("InsufficientPorts", "ports", Some("ports")),
-    condition("DeclinedScarceResources", "GPUs kept for GPU tasks", None),
-];
-
-/// Reasons for which the scheduler matches no offer at all.
-const OBSTACLES: [(&str, &str); 4] = [
-    (
-        "Disconnected",
-        "the daemon is not subscribed to the cluster's master",
-    ),
-    (
-        "MatcherUnavailable",
-        "the component that matches offers is missing or failed; see `transom plugin list`",
-    ),
-    ("StoreUnavailable", "the state store is unavailable"),
-    ("NoOffers", "no offer has arrived yet"),
-];
+/// A step of the last round that tested offers.
+struct Step<'a> {
+    reason: &'a str,
+    label: &'a str,
+    sentence: &'a str,
+    advice: &'a str,
+    resource: Option<&'a str>,
+    declined: u64,
+    processed: u64,
+}
 
 /// The launch queue, with the reasons and the last unused offers of each entry.
 pub(super) async fn queue(api: &Api) -> anyhow::Result<Value> {
     api.get("v2/queue?embed=lastUnusedOffers&embed=reasons").await
 }
 
-/// The definition in an entry of the queue.
-pub(super) fn definition(item: &Value) -> &Value {
-    let kinds = ["app", "pod"].map(|kind| &item[kind]);
-    kinds
-        .into_iter()
-        .find(|definition| definition.is_object())
-        .unwrap_or(&Value::Null)
+/// The entries of the queue.
+pub(super) fn queue_items(queue: &Value) -> impl Iterator<Item = Item<'_>> {
+    let words = &queue["words"];
+    let entries = queue["queue"].as_array().into_iter().flatten();
+    entries.map(move |entry| Item { entry, words })
 }
 
 /// The queue's entry of an app or pod.
-pub(super) fn queue_item<'a>(queue: &'a Value, id: &str) -> Option<&'a Value> {
-    let mut items = queue["queue"].as_array()?.iter();
-    items.find(|item| definition(item)["id"] == id)
+pub(super) fn queue_item<'a>(queue: &'a Value, id: &str) -> Option<Item<'a>> {
+    queue_items(queue).find(|item| item.definition()["id"] == id)
 }
 
-/// The steps of the last round that declined offers: condition, declined offers, processed offers.
-fn steps(item: &Value) -> Vec<(&'static Condition, u64, u64)> {
-    let summary = &item["processedOffersSummary"]["rejectSummaryLastOffers"];
-    let steps = summary.as_array().into_iter().flatten();
-    steps
-        .filter_map(|step| {
-            let condition = CONDITIONS
-                .iter()
-                .find(|candidate| step["reason"] == candidate.reason)?;
-            let number = |key: &str| step[key].as_u64().unwrap_or(0);
-            Some((condition, number("declined"), number("processed")))
-        })
-        .collect()
+impl<'a> Item<'a> {
+    /// The definition.
+    pub(super) fn definition(self) -> &'a Value {
+        let kinds = ["app", "pod"].map(|kind| &self.entry[kind]);
+        let mut objects = kinds.into_iter().filter(|definition| definition.is_object());
+        objects.next().unwrap_or(&Value::Null)
+    }
+
+    /// The steps of the last round.
+    fn steps(self) -> Vec<Step<'a>> {
+        let steps = self.entry["processedOffersSummary"]["rejectSummaryLastOffers"].as_array();
+        let steps = steps.into_iter().flatten().filter_map(|step| {
+            let reason = step["reason"].as_str()?;
+            let words = &self.words[reason];
+            Some(Step {
+                reason,
+                label: words["label"].as_str().unwrap_or(reason),
+                sentence: words["sentence"].as_str().unwrap_or("offers do not match"),
+                advice: words["advice"].as_str().unwrap_or_default(),
+                resource: words["resource"].as_str(),
+                declined: step["declined"].as_u64().unwrap_or(0),
+                processed: step["processed"].as_u64().unwrap_or(0),
+            })
+        });
+        steps.collect()
+    }
+
+    /// The words of the reason for which no offer is matched at all, if there is one.
+    fn obstacle(self) -> Option<&'a Value> {
+        let last = self.entry["reasons"]["last"].as_object()?;
+        let mut words = last.keys().map(|reason| &self.words[reason]);
+        words.find(|words| words["kind"] == "obstacle")
+    }
 }
 
-/// The reason for which no offer is matched at all, if there is one.
-fn obstacle(item: &Value) -> Option<&'static str> {
-    let last = item["reasons"]["last"].as_object()?;
-    let obstacle = OBSTACLES.iter().find(|(reason, _)| last.contains_key(*reason))?;
-    Some(obstacle.1)
-}
-
-fn delay(item: &Value) -> Option<u64> {
+fn delay(item: Item<'_>) -> Option<u64> {
     let seconds_left = item["delay"]["timeLeftSeconds"].as_u64()?;
     (seconds_left > 0 && item["delay"]["overdue"] != true).then_some(seconds_left)
 }
 
 /// Which fixed ports, or values of constraints, the last offers lacked: the texts for a reason.
-fn rejections<'a>(item: &'a Value, reason: &str) -> Vec<&'a str> {
-    let list = item["reasons"]["rejections"].as_array().into_iter().flatten();
+fn rejections<'a>(item: Item<'a>, reason: &str) -> Vec<&'a str> {
+    let list = item.entry["reasons"]["rejections"]
+        .as_array()
+        .into_iter()
+        .flatten();
     list.filter(|rejection| rejection["reason"] == reason)
         .filter_map(|rejection| rejection["text"].as_str())
         .collect()
 }
 
 /// The main reason in a few words.
-pub(super) fn main_reason(item: &Value) -> String {
+pub(super) fn main_reason(item: Item<'_>) -> String {
     if let Some(seconds_left) = delay(item) {
         return format!("the next launch is in {seconds_left} s, after failures");
     }
-    if let Some(obstacle) = obstacle(item) {
-        return obstacle.to_owned();
+    if let Some(obstacle) = item.obstacle() {
+        return obstacle["sentence"].as_str().unwrap_or_default().to_owned();
     }
-    let declined: Vec<String> = steps(item)
-        .into_iter()
-        .filter(|(_, declined, _)| *declined > 0)
-        .map(|(condition, declined, processed)| {
-            let name = condition.name;
-            let rejections = rejections(item, condition.reason);
-            if !rejections.is_empty() {
-                return format!("{name}: {}", rejections.join("; "));
-            }
-            let needs = condition
-                .resource
-                .and_then(|resource| needed(definition(item), resource));
-            match needs {
-                Some(needs) => format!(
-                    "{name}: {declined} of {processed} offers have less than {}",
-                    format_number(needs)
-                ),
-                None => format!("{name}: {declined} of {processed} offers do not match"),
-            }
-        })
+    let declined: Vec<String> = item
+        .steps()
+        .iter()
+        .filter_map(|step| declined(item, step))
         .collect();
     if declined.is_empty() {
         "no suitable offer yet".to_owned()
     } else {
         declined.join(", ")
     }
+}
+
+/// Why a step declined offers: the ports or values that they lack, or the number of these offers.
+fn declined(item: Item<'_>, step: &Step<'_>) -> Option<String> {
+    let Step {
+        label,
+        declined,
+        processed,
+        ..
+    } = step;
+    if *declined == 0 {
+        return None;
+    }
+    let rejections = rejections(item, step.reason);
+    let needs = step
+        .resource
+        .and_then(|resource| needed(item.definition(), resource));
+    Some(match needs.map(format_number) {
+        _ if !rejections.is_empty() => format!("{label}: {}", rejections.join("; ")),
+        Some(needs) => format!("{label}: {declined} of {processed} offers have less than {needs}"),
+        None => format!("{label}: {declined} of {processed} {}", step.sentence),
+    })
 }
 
 /// What an instance of a definition needs of a resource.
@@ -169,8 +175,8 @@ fn needed(definition: &Value, resource: &str) -> Option<f64> {
 }
 
 /// The largest amount of a resource in an unused offer, with the agent.
-fn largest_offer<'a>(item: &'a Value, resource: &str) -> Option<(f64, &'a str)> {
-    let offers = item["lastUnusedOffers"].as_array()?.iter();
+fn largest_offer<'a>(item: Item<'a>, resource: &str) -> Option<(f64, &'a str)> {
+    let offers = item.entry["lastUnusedOffers"].as_array()?.iter();
     let amounts = offers.filter_map(|unused| {
         let offer = &unused["offer"];
         let resources = offer["resources"].as_array()?.iter();
@@ -198,7 +204,7 @@ fn format_number(number: f64) -> String {
 }
 
 /// The number of different agents in the unused offers.
-fn agent_count(item: &Value) -> usize {
+fn agent_count(item: Item<'_>) -> usize {
     let offers = item["lastUnusedOffers"].as_array().map_or(&[][..], Vec::as_slice);
     let mut ids: Vec<&str> = offers
         .iter()
@@ -211,8 +217,8 @@ fn agent_count(item: &Value) -> usize {
 
 /// The definition's constraints in short, `hostname UNIQUE`, with the number of agents that each
 /// rejected.
-fn constraints(item: &Value) -> Vec<(String, u64)> {
-    let definition = definition(item);
+fn constraints(item: Item<'_>) -> Vec<(String, u64)> {
+    let definition = item.definition();
     let of_app = definition["constraints"].as_array();
     let of_pod = definition["scheduling"]["placement"]["constraints"].as_array();
     let rejected = &item["reasons"]["last_constraints"];
@@ -234,15 +240,16 @@ fn constraints(item: &Value) -> Vec<(String, u64)> {
 }
 
 /// Everything about one waiting app or pod. `locks` are the running deployments that change it.
-pub(super) fn document(item: &Value, locks: &[&Value]) -> Value {
-    let definition = definition(item);
-    let conditions: Vec<Value> = steps(item)
-        .into_iter()
-        .map(|(condition, declined, processed)| {
+pub(super) fn document(item: Item<'_>, locks: &[&Value]) -> Value {
+    let definition = item.definition();
+    let steps = item.steps();
+    let conditions: Vec<Value> = steps
+        .iter()
+        .map(|step| {
             let mut row = json!({
-                "condition": condition.name, "reason": condition.reason, "declined": declined, "processed": processed,
+                "condition": step.label, "reason": step.reason, "declined": step.declined, "processed": step.processed,
             });
-            if let Some(resource) = condition.resource {
+            if let Some(resource) = step.resource {
                 row["needed"] = json!(needed(definition, resource));
                 row["largestOffer"] = json!(largest_offer(item, resource).map(|(amount, _)| amount));
             }
@@ -274,10 +281,9 @@ pub(super) fn document(item: &Value, locks: &[&Value]) -> Value {
 }
 
 /// Advice for an operator, the most likely remedy first.
-fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
-    let definition = definition(item);
+fn advice(item: Item<'_>, locks: &[&Value]) -> Vec<String> {
+    let definition = item.definition();
     let id = definition["id"].as_str().unwrap_or("ID");
-    let is_app = item["app"].is_object();
     let mut advice = Vec::new();
     if let Some(seconds_left) = delay(item) {
         advice.push(format!(
@@ -285,61 +291,37 @@ fn advice(item: &Value, locks: &[&Value]) -> Vec<String> {
              last failure."
         ));
     }
-    if let Some(obstacle) = obstacle(item) {
-        advice.push(format!("Nothing is launched now: {obstacle}."));
-        if obstacle == OBSTACLES[3].1 {
-            advice.push("Check that agents are registered, and that other frameworks do not hold all of their resources.".to_owned());
-        }
+    if let Some(obstacle) = item.obstacle() {
+        let text = |key: &str| obstacle[key].as_str().unwrap_or_default();
+        advice.push(format!(
+            "Nothing is launched now: {}. {}",
+            text("sentence"),
+            text("advice")
+        ));
     }
-    for (condition, declined, processed) in steps(item) {
-        if declined == 0 {
+    for step in item.steps() {
+        let Some(declined) = declined(item, &step) else {
             continue;
-        }
-        let rejections = rejections(item, condition.reason);
-        if condition.reason == "InsufficientPorts" && !rejections.is_empty() {
+        };
+        let Some(resource) = step.resource.filter(|_| rejections(item, step.reason).is_empty()) else {
+            advice.push(format!("{declined}. {}", step.advice));
+            continue;
+        };
+        let needs = needed(definition, resource)
+            .map(format_number)
+            .unwrap_or_default();
+        let offered = match largest_offer(item, resource) {
+            Some((largest, host)) => format!("the largest offer has {} ({host})", format_number(largest)),
+            None => format!("{} of {} offers have less", step.declined, step.processed),
+        };
+        advice.push(format!(
+            "It needs {needs} {resource}, and {offered}. {}",
+            step.advice
+        ));
+        if item["app"].is_object() && resource != "ports" {
             advice.push(format!(
-                "Request a port that agents offer (or any: port 0), free the port, or add it to the agents' resources: {}.",
-                rejections.join("; ")
+                "`transom apps update {id} --set {resource}=…` changes its request."
             ));
-        } else if let Some(resource) = condition.resource {
-            let needs = needed(definition, resource)
-                .map(format_number)
-                .unwrap_or_default();
-            let request_less = if is_app && resource != "ports" {
-                format!(": request less with `transom apps update {id} --set {resource}=…`,")
-            } else {
-                ": request less,".to_owned()
-            };
-            advice.push(match largest_offer(item, resource) {
-                Some((largest, host)) => format!(
-                    "It needs {needs} {resource}, and the largest offer has {} ({host}){request_less} free resources on agents, or add agents.",
-                    format_number(largest)
-                ),
-                None => format!("It needs {needs} {resource}, and {declined} of {processed} offers have less{request_less} free resources on agents, or add agents."),
-            });
-        } else {
-            advice.push(match condition.reason {
-                "UnfulfilledConstraint" => {
-                    let rejecting = constraints(item).into_iter().filter(|(_, agents)| *agents > 0);
-                    let list: Vec<String> = rejecting
-                        .map(|(text, agents)| format!("[{text}] rejects {agents} agents"))
-                        .collect();
-                    let list = match (rejections.is_empty(), list.is_empty()) {
-                        (false, _) => rejections.join("; "),
-                        (true, true) => "its constraints reject them".to_owned(),
-                        (true, false) => list.join(", "),
-                    };
-                    format!("Relax a constraint, or add agents that satisfy it: {list}.")
-                }
-                "UnfulfilledRole" => "No offer has resources of its role: check `role`, `acceptedResourceRoles` and the \
-                                      roles of the agents' reservations."
-                    .to_owned(),
-                "NoCorrespondingReservationFound" => "The instance needs its reserved resources and volume, and their agent \
-                                                      sends no offers: start that agent again, or give up the reservation \
-                                                      and the volume with `transom apps kill --wipe`.".to_owned(),
-                "AgentMaintenance" => "Agents are in a maintenance window: wait for its end, or add agents.".to_owned(),
-                _ => "Offers with GPUs are kept for tasks that use GPUs: see `gpu_scheduling_behavior`.".to_owned(),
-            });
         }
     }
     for lock in locks {
@@ -363,8 +345,8 @@ pub(super) struct Explanation {
 pub(super) const HEADINGS: [&str; 5] = ["condition", "offers", "declined", "needed", "largest unused"];
 
 /// `now` is the time of the request.
-pub(super) fn explanation(item: &Value, locks: &[&Value], now: jiff::Timestamp) -> Explanation {
-    let definition = definition(item);
+pub(super) fn explanation(item: Item<'_>, locks: &[&Value], now: jiff::Timestamp) -> Explanation {
+    let definition = item.definition();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let id = text(&definition["id"]);
     let count = item["count"].as_u64().unwrap_or(0);
@@ -385,26 +367,22 @@ pub(super) fn explanation(item: &Value, locks: &[&Value], now: jiff::Timestamp) 
     let message = item["reasons"]["message"].as_str();
     lines_before.extend(message.map(|message| format!("Message of the matcher: {message}")));
     // Without offers in the last round there is nothing to count.
-    let steps = steps(item);
+    let steps = item.steps();
     let steps = steps
         .iter()
-        .filter(|_| steps.iter().any(|(_, _, processed)| *processed > 0));
-    let rows = steps.map(|(condition, declined, processed)| {
-        let needs = condition
-            .resource
-            .and_then(|resource| needed(definition, resource));
-        let offered = condition
-            .resource
-            .and_then(|resource| largest_offer(item, resource));
+        .filter(|_| steps.iter().any(|step| step.processed > 0));
+    let rows = steps.map(|step| {
+        let needs = step.resource.and_then(|resource| needed(definition, resource));
+        let offered = step.resource.and_then(|resource| largest_offer(item, resource));
         // A resource that the task does not need cannot be the cause.
         let offered = offered.filter(|_| needs.is_some_and(|needs| needs > 0.0));
         // The number of other ports says nothing about a fixed one.
-        let offered = offered
-            .filter(|_| condition.resource != Some("ports") || rejections(item, condition.reason).is_empty());
+        let offered =
+            offered.filter(|_| step.resource != Some("ports") || rejections(item, step.reason).is_empty());
         vec![
-            condition.name.to_owned(),
-            processed.to_string(),
-            declined.to_string(),
+            step.label.to_owned(),
+            step.processed.to_string(),
+            step.declined.to_string(),
             needs.map_or_else(|| "-".to_owned(), format_number),
             offered.map_or_else(
                 || "-".to_owned(),

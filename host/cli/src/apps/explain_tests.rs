@@ -43,27 +43,54 @@ fn recorded() -> Value {
     })
 }
 
+/// The daemon's words; `advice` is that of each reason.
+fn words() -> Value {
+    let words = |label: &str, sentence: &str, resource: Option<&str>| {
+        json!({
+            "label": label, "sentence": sentence, "advice": format!("Advice about {label}."), "kind": "offer",
+            "resource": resource,
+        })
+    };
+    let mut obstacle = words("subscription", "the framework is not registered", None);
+    obstacle["kind"] = json!("obstacle");
+    json!({
+        "UnfulfilledConstraint": words("constraints", "offers come from rejected agents", None),
+        "InsufficientCpus": words("cpus", "offers have too few CPUs", Some("cpus")),
+        "InsufficientPorts": words("ports", "offers have too few ports", Some("ports")),
+        "Disconnected": obstacle,
+    })
+}
+
 #[test]
 fn conditions_are_shown_with_counts_needs_and_the_largest_offer() {
-    let item = recorded();
+    let (entry, words) = (recorded(), words());
+    let item = Item {
+        entry: &entry,
+        words: &words,
+    };
     let now: jiff::Timestamp = "2026-01-01T00:00:10Z".parse().expect("a time");
     let lock = json!({"id": "d1", "currentStep": 1, "totalSteps": 1, "currentActions": []});
-    let lines = explanation(&item, &[&lock], now);
+    let lines = explanation(item, &[&lock], now);
     assert_eq!(
         lines.lines_before,
         [
-            "/big: 1 instance waits for 10 s: constraints: 1 of 3 offers do not match, cpus: 2 of 2 offers have less than 100"
+            "/big: 1 instance waits for 10 s: constraints: 1 of 3 offers come from rejected agents, cpus: 2 of 2 offers have less than 100, SomethingNew: 1 of 1 offers do not match"
         ]
     );
-    assert_eq!(lines.rows.len(), 4, "an unknown reason is left out");
+    assert_eq!(
+        lines.rows[4][0], "SomethingNew",
+        "a reason without words keeps its name"
+    );
+    assert_eq!(lines.rows[3][0], "InsufficientMemory");
     assert_eq!(lines.rows[2], ["cpus", "2", "2", "100", "4 (127.0.0.1)"]);
     let after = lines.lines_after.join("\n");
     for part in [
         "Constraint [@hostname UNIQUE] rejected 1 agents",
         "3 in the last round, from 2 agents; 12 since it started waiting, 12 of them unused",
         "Deployment d1: step 1 of 1",
-        "the largest offer has 4 (127.0.0.1): request less with `transom apps update /big --set cpus=…`, free resources",
-        "add agents that satisfy it: [@hostname UNIQUE] rejects 1 agents.",
+        "It needs 100 cpus, and the largest offer has 4 (127.0.0.1). Advice about cpus.",
+        "`transom apps update /big --set cpus=…`",
+        "constraints: 1 of 3 offers come from rejected agents. Advice about constraints.",
         "deployments --rollback d1",
     ] {
         assert!(after.contains(part), "{part}: {after}");
@@ -72,8 +99,14 @@ fn conditions_are_shown_with_counts_needs_and_the_largest_offer() {
 
 #[test]
 fn document_contains_conditions_needs_and_constraints() {
-    let item = recorded();
-    let document = document(&item, &[]);
+    let (entry, words) = (recorded(), words());
+    let document = document(
+        Item {
+            entry: &entry,
+            words: &words,
+        },
+        &[],
+    );
     assert_eq!(document["id"], "/big");
     let cpus = &document["conditions"][2];
     assert_eq!(
@@ -96,50 +129,62 @@ fn fixed_ports_and_impossible_constraints_are_named() {
         {"reason": "InsufficientPorts", "text": text},
         {"reason": "UnfulfilledConstraint", "text": constraint},
     ]);
-    let mut item = recorded();
-    item["reasons"]["rejections"] = rejections.clone();
-    item["processedOffersSummary"]["rejectSummaryLastOffers"] = json!([
+    let (mut entry, words) = (recorded(), words());
+    entry["reasons"]["rejections"] = rejections.clone();
+    entry["processedOffersSummary"]["rejectSummaryLastOffers"] = json!([
         {"reason": "UnfulfilledConstraint", "declined": 2, "processed": 3},
         {"reason": "InsufficientPorts", "declined": 1, "processed": 1},
     ]);
+    let item = Item {
+        entry: &entry,
+        words: &words,
+    };
     assert_eq!(
-        main_reason(&item),
+        main_reason(item),
         format!("constraints: {constraint}, ports: {text}")
     );
-    let lines = explanation(&item, &[], jiff::Timestamp::UNIX_EPOCH);
+    let lines = explanation(item, &[], jiff::Timestamp::UNIX_EPOCH);
     assert_eq!(
         lines.rows[1],
         ["ports", "1", "1", "1", "-"],
         "the number of other ports is no help"
     );
     let after = lines.lines_after.join("\n");
-    assert!(
-        after.contains("Request a port that agents offer") && after.contains(text),
-        "{after}"
-    );
-    assert!(
-        after.contains(&format!(
-            "Relax a constraint, or add agents that satisfy it: {constraint}."
-        )),
-        "{after}"
-    );
-    assert_eq!(document(&item, &[])["rejections"], rejections);
+    for part in [
+        format!("ports: {text}. Advice about ports."),
+        format!("constraints: {constraint}. Advice about constraints."),
+    ] {
+        assert!(after.contains(&part), "{part}: {after}");
+    }
+    assert_eq!(document(item, &[])["rejections"], rejections);
 }
 
 #[test]
 fn delay_and_obstacles_take_precedence_over_declined_offers() {
-    let mut item = recorded();
-    item["delay"] = json!({"timeLeftSeconds": 12, "overdue": false});
-    assert_eq!(main_reason(&item), "the next launch is in 12 s, after failures");
-    let document = document(&item, &[]);
+    let (mut entry, words) = (recorded(), words());
+    entry["delay"] = json!({"timeLeftSeconds": 12, "overdue": false});
+    let item = Item {
+        entry: &entry,
+        words: &words,
+    };
+    assert_eq!(main_reason(item), "the next launch is in 12 s, after failures");
+    let document = document(item, &[]);
     assert!(
         document["advice"][0]
             .as_str()
             .is_some_and(|text| text.contains("--reset-delay"))
     );
-    let mut item = recorded();
-    item["reasons"]["last"] = json!({"Disconnected": 1});
-    assert!(main_reason(&item).contains("not subscribed"));
+    let mut entry = recorded();
+    entry["reasons"]["last"] = json!({"Disconnected": 1});
+    let item = Item {
+        entry: &entry,
+        words: &words,
+    };
+    assert_eq!(main_reason(item), "the framework is not registered");
+    assert_eq!(
+        advice(item, &[])[0],
+        "Nothing is launched now: the framework is not registered. Advice about subscription."
+    );
 }
 
 #[test]
@@ -158,10 +203,14 @@ fn needs_of_a_pod_are_the_sums_of_its_containers_and_its_executor() {
 
 #[test]
 fn unexpected_documents_are_explained_without_details() {
-    for item in [Value::Null, json!([]), json!({"app": 1, "count": "x"})] {
-        assert_eq!(main_reason(&item), "no suitable offer yet");
+    for entry in [Value::Null, json!([]), json!({"app": 1, "count": "x"})] {
+        let item = Item {
+            entry: &entry,
+            words: &Value::Null,
+        };
+        assert_eq!(main_reason(item), "no suitable offer yet");
         assert!(
-            explanation(&item, &[], jiff::Timestamp::UNIX_EPOCH)
+            explanation(item, &[], jiff::Timestamp::UNIX_EPOCH)
                 .rows
                 .is_empty()
         );

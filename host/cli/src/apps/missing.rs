@@ -28,9 +28,8 @@ pub(super) async fn missing(api: &Api, ids: &[String], healthy: bool) -> anyhow:
     }
     // The reasons need another request, which only the leader answers, while its scheduler runs.
     if let Ok(queue) = explain::queue(api).await {
-        let items = queue["queue"].as_array().into_iter().flatten();
-        for item in items {
-            let id = explain::definition(item)["id"].as_str().unwrap_or_default();
+        for item in explain::queue_items(&queue) {
+            let id = item.definition()["id"].as_str().unwrap_or_default();
             let is_within = |wanted: &String| {
                 id == wanted || id.starts_with(&format!("{}/", wanted.trim_end_matches('/')))
             };

@@ -6,7 +6,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api::{Daemon, Query};
-use super::{explain, id};
+use super::explain::{self, Item};
+use super::id;
 use crate::output;
 
 /// List the apps and pods with instances that wait for their launch, and the main reason.
@@ -43,24 +44,20 @@ impl Queue {
             }
         }
         let queue = explain::queue(&api).await?;
-        let items = queue["queue"].as_array().into_iter().flatten();
-        let wanted = |item: &&Value| {
-            self.id
-                .as_deref()
-                .is_none_or(|id| explain::definition(item)["id"] == id)
-        };
-        let items: Vec<&Value> = items.filter(wanted).collect();
-        let rows = items.iter().map(|item| row(item));
-        output::print(self.daemon.output, &json!({"queue": items}), &HEADINGS, rows)
+        let wanted = |item: &Item<'_>| self.id.as_deref().is_none_or(|id| item.definition()["id"] == id);
+        let items: Vec<Item<'_>> = explain::queue_items(&queue).filter(wanted).collect();
+        let entries: Vec<&Value> = items.iter().map(|item| &**item).collect();
+        let rows = items.iter().map(|item| row(*item));
+        output::print(self.daemon.output, &json!({"queue": entries}), &HEADINGS, rows)
     }
 }
 
-fn row(item: &Value) -> Vec<String> {
+fn row(item: Item<'_>) -> Vec<String> {
     let number = |value: &Value| value.as_u64().unwrap_or(0).to_string();
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let summary = &item["processedOffersSummary"];
     vec![
-        text(&explain::definition(item)["id"]),
+        text(&item.definition()["id"]),
         number(&item["count"]),
         text(&item["since"]),
         format!("{} s", number(&item["delay"]["timeLeftSeconds"])),

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::overview::{Overview, Service};
-use crate::overview::{reasons, rounded_duration};
+use crate::overview::{Overview, Service, rounded_duration};
 
 /// Headings and rows of a table.
 pub(crate) type Section = (&'static [&'static str], Vec<Vec<String>>);
@@ -216,7 +215,7 @@ pub(crate) fn waiting(overview: &Overview) -> Section {
                 service.name.clone(),
                 waiting.instances.to_string(),
                 since.unwrap_or_else(|| "-".to_owned()),
-                reasons(waiting),
+                waiting.why.clone(),
             ]);
         }
     }

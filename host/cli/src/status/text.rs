@@ -90,7 +90,7 @@ mod tests {
                 "summary": {"apps": 2, "instances_wanted": 3, "instances_running": 1, "instances_queued": 2},
                 "waiting": [{
                     "name": name, "instances": 2, "since": "2026-01-01T00:00:00Z",
-                    "reasons": {"InsufficientCpus": 2}, "offers": 2,
+                    "why": "2 of 2 offers have too few CPUs",
                 }],
             }],
             "now": "2026-01-01T01:00:00Z",
@@ -114,7 +114,7 @@ mod tests {
             "2.5 of 8",
             "r:6379",
             "/shop/web",
-            "InsufficientCpus (2 of 2 offers)",
+            "2 of 2 offers have too few CPUs",
             "WARNING apps: /shop/web\n  do it\n",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

@@ -154,21 +154,9 @@ impl Core {
                 let (kind, number) = *members.get(&task.task)?;
                 (kind, format!("{kind} {number}"))
             };
-            let reasons: Vec<String> = task
-                .reasons
-                .last
-                .iter()
-                .map(|(reason, count)| format!("{} ({count})", reason.as_str()))
-                .collect();
-            let reasons = match reasons.as_slice() {
-                [] => "no offer has arrived yet".to_owned(),
-                reasons => format!("the last offers were not used: {}", reasons.join(", ")),
-            };
-            let details = task.reasons.message.as_ref();
-            let details = details.map(|message| format!("; {message}")).unwrap_or_default();
             Some(Waiting {
                 kind,
-                reason: format!("{name} waits for an offer; {reasons}{details}"),
+                reason: format!("{name} waits for an offer: {}", task.reasons.sentence()),
             })
         });
         described.collect()

@@ -4,6 +4,7 @@ pub(crate) mod event;
 pub(crate) mod explanation;
 pub(crate) mod handle;
 pub(crate) mod pending;
+pub(crate) mod reason;
 pub(crate) mod record;
 pub(crate) mod request;
 pub(crate) mod request_queue;

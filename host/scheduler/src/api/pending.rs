@@ -1,5 +1,6 @@
 //! Snapshots for readers: pending tasks with their reasons, and the subscription.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use transom_cluster::{FrameworkId, OfferId, TaskId, v1};
 
-use crate::AgentLocation;
+use crate::{AgentLocation, Reason};
 
 /// A requested task that is not launched yet.
 #[derive(Clone, Debug)]
@@ -62,6 +63,43 @@ pub struct Reasons {
 impl Reasons {
     /// Maximum of [`Reasons::unused_offers`].
     pub const MAX_UNUSED_OFFERS: usize = 10;
+
+    /// The sentence before the first round.
+    pub const NOT_MATCHED: &str = "not matched with any offer yet";
+
+    /// The last round in one sentence: its reasons, most frequent first, and its details.
+    pub fn sentence(&self) -> String {
+        let mut parts: Vec<String> = self
+            .most_frequent()
+            .map(|(reason, count)| reason.counted(count, self.last_offers))
+            .collect();
+        parts.extend(self.message.clone());
+        if parts.is_empty() {
+            parts.push(Self::NOT_MATCHED.to_owned());
+        }
+        parts.join("; ")
+    }
+
+    /// What an operator can do about the reasons of the last round, the most frequent first.
+    pub fn advice(&self) -> Vec<&'static str> {
+        let mut advice = Vec::new();
+        for (reason, _) in self.most_frequent() {
+            if !advice.contains(&reason.words().advice) {
+                advice.push(reason.words().advice);
+            }
+        }
+        advice
+    }
+
+    fn most_frequent(&self) -> impl Iterator<Item = (Reason, u32)> {
+        let mut last: Vec<_> = self
+            .last
+            .iter()
+            .map(|(reason, count)| (*reason, *count))
+            .collect();
+        last.sort_by_key(|(_, count)| Reverse(*count));
+        last.into_iter()
+    }
 }
 
 /// An offer that was matched with a run spec and not used for it.
@@ -79,65 +117,6 @@ pub struct UnusedOffer {
     pub reasons: Vec<Reason>,
     /// When the offer was not used.
     pub at: Timestamp,
-}
-
-/// Why an offer was rejected, or why there was nothing to match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[non_exhaustive]
-pub enum Reason {
-    /// No resource of the offer has a role that the run spec accepts.
-    UnfulfilledRole,
-    /// The agent is in a maintenance window.
-    AgentMaintenance,
-    /// A constraint, or a rule of the matcher itself, rejected the agent.
-    UnfulfilledConstraint,
-    /// Too few CPUs.
-    InsufficientCpus,
-    /// Too little memory.
-    InsufficientMemory,
-    /// Too little disk.
-    InsufficientDisk,
-    /// Too few GPUs.
-    InsufficientGpus,
-    /// Too few ports, or a fixed port is not offered.
-    InsufficientPorts,
-    /// The offer has GPUs, which are left to tasks that need them.
-    DeclinedScarceResources,
-    /// The instance has a reservation, and no offer contains its resources.
-    NoCorrespondingReservationFound,
-    /// Its `not_before` lies in the future.
-    Backoff,
-    /// No offer has arrived yet.
-    NoOffers,
-    /// Not subscribed to the master.
-    Disconnected,
-    /// The matcher is missing or failed; nothing is launched without it.
-    MatcherUnavailable,
-    /// The state store did not accept the intent; nothing is launched without it.
-    StoreUnavailable,
-}
-
-impl Reason {
-    /// The name as shown, for example `InsufficientCpus`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::UnfulfilledRole => "UnfulfilledRole",
-            Self::AgentMaintenance => "AgentMaintenance",
-            Self::UnfulfilledConstraint => "UnfulfilledConstraint",
-            Self::InsufficientCpus => "InsufficientCpus",
-            Self::InsufficientMemory => "InsufficientMemory",
-            Self::InsufficientDisk => "InsufficientDisk",
-            Self::InsufficientGpus => "InsufficientGpus",
-            Self::InsufficientPorts => "InsufficientPorts",
-            Self::DeclinedScarceResources => "DeclinedScarceResources",
-            Self::NoCorrespondingReservationFound => "NoCorrespondingReservationFound",
-            Self::Backoff => "Backoff",
-            Self::NoOffers => "NoOffers",
-            Self::Disconnected => "Disconnected",
-            Self::MatcherUnavailable => "MatcherUnavailable",
-            Self::StoreUnavailable => "StoreUnavailable",
-        }
-    }
 }
 
 /// The state of the subscription to the master.

@@ -22,6 +22,10 @@ pub struct Waiting {
     pub offers: u32,
     /// Details of the last round.
     pub message: Option<String>,
+    /// [`Reasons::sentence`](crate::Reasons::sentence).
+    pub why: String,
+    /// [`Reasons::advice`](crate::Reasons::advice).
+    pub advice: Vec<&'static str>,
 }
 
 /// The run specs with pending tasks, at most `limit` of them and the longest pending first, and the
@@ -41,6 +45,8 @@ pub fn waiting(pending: &PendingSnapshot, limit: usize) -> (Vec<Waiting>, u64) {
             reasons: counts.map(|(reason, count)| (reason.as_str(), *count)).collect(),
             offers: reasons.last_offers,
             message: reasons.message.clone(),
+            why: reasons.sentence(),
+            advice: reasons.advice(),
         }
     });
     (waiting.collect(), all)
@@ -57,8 +63,9 @@ mod tests {
     #[test]
     fn run_specs_are_listed_by_age_with_their_reasons() {
         let reasons = Arc::new(Reasons {
-            last: [(Reason::InsufficientCpus, 2)].into(),
+            last: [(Reason::UnfulfilledRole, 1), (Reason::InsufficientCpus, 2)].into(),
             last_offers: 3,
+            message: Some("m".to_owned()),
             ..Reasons::default()
         });
         let old = Arc::new(spec("/old"));
@@ -79,7 +86,17 @@ mod tests {
             .collect();
         assert_eq!(found, [("/old", 2, 10), ("/mid", 1, 15)]);
         assert_eq!(all, 3);
-        assert_eq!(listed[0].reasons, [("InsufficientCpus", 2)].into());
+        let counts = [("InsufficientCpus", 2), ("UnfulfilledRole", 1)];
+        assert_eq!(listed[0].reasons, counts.into());
+        assert_eq!(
+            listed[0].why,
+            "2 of 3 offers have too few CPUs; 1 of 3 offers have no resources of an accepted role; m"
+        );
+        assert_eq!(
+            listed[0].advice,
+            [Reason::InsufficientCpus, Reason::UnfulfilledRole].map(|reason| reason.words().advice)
+        );
+        assert_eq!(Reasons::default().sentence(), Reasons::NOT_MATCHED);
         assert_eq!(listed[0].offers, 3);
         assert_eq!(waiting(&PendingSnapshot::default(), 2), (Vec::new(), 0));
     }

@@ -87,6 +87,8 @@ fn waiting_documents(waiting: Vec<transom_scheduler::Waiting>) -> Vec<Waiting> {
             .collect(),
         offers: one.offers,
         message: one.message,
+        why: one.why,
+        advice: one.advice.into_iter().map(str::to_owned).collect(),
     });
     waiting.collect()
 }

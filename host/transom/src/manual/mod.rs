@@ -12,6 +12,8 @@ mod messages;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use transom_scheduler::{Reason, ReasonWords};
+
 /// The workspace's root.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -66,6 +68,41 @@ fn compare(page: &str, printed: &str) {
         "{page} is not what the code prints, from line {}: run this test with TRANSOM_UPDATE=1",
         differs.unwrap_or_else(|| printed.lines().count()) + 1
     );
+}
+
+/// The page of all reasons for waiting.
+fn reasons_page() -> String {
+    let head = "# Reasons for waiting
+
+Why instances and jobs are not launched, as `/v2/queue` (with `embed=reasons`: `words`), `/v0/queue` and `/v1/overview`
+report it. The sentence of a reason about offers follows a number: \"2 of 3 offers have too few CPUs\". `offer`: an offer
+is not used. `delay`: the launch is delayed on purpose. `obstacle`: no offer is matched, so nothing is launched.
+
+A test compares this page with the code.
+
+| reason | kind | sentence | advice |
+|---|---|---|---|
+";
+    let rows: Vec<String> = Reason::ALL
+        .iter()
+        .map(|reason| {
+            let ReasonWords {
+                sentence,
+                advice,
+                kind,
+                ..
+            } = reason.words();
+            let kind = serde_json::to_value(kind).expect("a kind");
+            let kind = kind.as_str().expect("a text");
+            format!("| `{}` | {kind} | {sentence} | {advice} |\n", reason.as_str())
+        })
+        .collect();
+    head.to_owned() + &rows.concat()
+}
+
+#[test]
+fn reasons_page_is_what_the_code_prints() {
+    compare("docs/reference/reasons.md", &reasons_page());
 }
 
 #[test]

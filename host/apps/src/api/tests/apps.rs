@@ -412,8 +412,27 @@ async fn queue_shows_the_last_unused_offers_on_request() {
     let summary = &item["processedOffersSummary"];
     assert_eq!(summary["lastUnusedOfferAt"], "2026-01-02T03:04:05.000Z");
     assert_eq!(summary["lastUsedOfferAt"], Value::Null);
+    let steps = summary["rejectSummaryLastOffers"].as_array().unwrap().iter();
+    let steps: Vec<&str> = steps.map(|step| step["reason"].as_str().unwrap()).collect();
+    assert_eq!(
+        steps,
+        [
+            "UnfulfilledRole",
+            "UnfulfilledConstraint",
+            "NoCorrespondingReservationFound",
+            "AgentMaintenance",
+            "InsufficientCpus",
+            "InsufficientMemory",
+            "InsufficientDisk",
+            "InsufficientGpus",
+            "InsufficientPorts",
+            "DeclinedScarceResources",
+        ],
+        "Marathon's order"
+    );
     let plain = world.get("/v2/queue").await;
     assert_eq!(plain["queue"][0]["lastUnusedOffers"], Value::Null);
+    assert_eq!(plain["words"], Value::Null);
     // Which constraint the offer did not satisfy.
     world.scheduler.set_reasons(Reasons {
         last: [(Reason::UnfulfilledConstraint, 1)].into(),
@@ -426,6 +445,14 @@ async fn queue_shows_the_last_unused_offers_on_request() {
     world.send("POST", "/v2/apps", pinned).await;
     world.scheduler.wait_until_submitted(2).await;
     let queue = world.get("/v2/queue?embed=reasons").await;
+    assert_eq!(
+        queue["words"]["InsufficientCpus"],
+        json!({
+            "label": "cpus", "sentence": "offers have too few CPUs", "kind": "offer", "resource": "cpus",
+            "advice": Reason::InsufficientCpus.words().advice,
+        })
+    );
+    assert_eq!(queue["words"]["Disconnected"]["kind"], "obstacle");
     let item = queue["queue"]
         .as_array()
         .unwrap()

@@ -156,19 +156,16 @@ async fn offers_that_never_fit_are_explained() {
     let site = Site::start(|_| {}).await;
     site.wait_until_settled().await;
     site.scheduler.set_immediate_launches(false);
-    let mut reasons = transom_scheduler::Reasons::default();
-    reasons
-        .last
-        .insert(transom_scheduler::Reason::InsufficientMemory, 3);
-    site.scheduler.set_reasons(reasons);
+    site.scheduler.set_reasons(transom_scheduler::Reasons {
+        last: [(transom_scheduler::Reason::InsufficientMemory, 3)].into(),
+        last_offers: 4,
+        ..Default::default()
+    });
     site.scale(Kind::Agent, 2).await.unwrap();
     site.wait_until("the reason", |view| {
         let mut reasons = view.waiting.iter().filter(|waiting| waiting.kind == Kind::Agent);
         reasons.any(|waiting| {
-            waiting
-                .reason
-                .starts_with("agent 1 waits for an offer; the last offers were not used: ")
-                && waiting.reason.contains("(3)")
+            waiting.reason == "agent 1 waits for an offer: 3 of 4 offers have too little memory"
         })
     })
     .await;

@@ -4,8 +4,9 @@
 use jiff::Timestamp;
 use transom_cli::overview::{
     Cluster, Deployment, Overview, Plugins, Point, Problem, Process, Service, Severity, Store, Waiting,
-    reasons, rounded_duration, with_plural,
+    rounded_duration, with_plural,
 };
+use transom_scheduler::Reason;
 
 /// A task that waits longer for its launch is a problem, in seconds.
 const MAX_WAITING_SECONDS: u64 = 300;
@@ -150,7 +151,7 @@ fn waiting_problem(service: &Service, waiting: &Waiting, now: Timestamp) -> Opti
     let since = waiting.since?;
     let seconds = seconds_since(since, now);
     // A task in backoff after failures waits on purpose.
-    let delayed = waiting.reasons.len() == 1 && waiting.reasons.contains_key("Backoff");
+    let delayed = waiting.reasons.len() == 1 && waiting.reasons.contains_key(Reason::Backoff.as_str());
     if seconds < MAX_WAITING_SECONDS || delayed {
         return None;
     }
@@ -160,9 +161,9 @@ fn waiting_problem(service: &Service, waiting: &Waiting, now: Timestamp) -> Opti
         "{}: {instance_count} waiting for {}: {}",
         waiting.name,
         rounded_duration(seconds),
-        reasons(waiting)
+        waiting.why
     );
-    let advice = if is_apps {
+    let details = if is_apps {
         format!(
             "`transom apps explain {}` says which agents may run it and why others may not.",
             waiting.name
@@ -170,7 +171,13 @@ fn waiting_problem(service: &Service, waiting: &Waiting, now: Timestamp) -> Opti
     } else {
         "`/v0/queue` of the service has the reason of each job.".to_owned()
     };
-    Some((message, advice))
+    let advice: Vec<&str> = waiting
+        .advice
+        .iter()
+        .map(String::as_str)
+        .chain([&*details])
+        .collect();
+    Some((message, advice.join(" ")))
 }
 
 fn deployment_problem(deployment: &Deployment, now: Timestamp) -> Option<String> {

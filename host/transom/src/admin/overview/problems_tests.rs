@@ -105,22 +105,20 @@ fn services_without_leader_subscription_or_records_are_errors() {
 fn task_that_waits_too_long_is_a_warning_with_its_reason() {
     let waits = |name: &str, since: &str, reasons: Value| {
         let waiting =
-            json!({"name": "/web", "instances": 2, "since": since, "reasons": reasons, "offers": 3});
+            json!({"name": "/web", "instances": 2, "since": since, "reasons": reasons, "why": "the reason"});
         service(json!({"name": name, "ready": true, "waiting": [waiting]}))
     };
     let old = "2026-01-01T00:50:00Z";
-    let cpus = || json!({"InsufficientCpus": 3, "UnfulfilledRole": 1});
+    let cpus = || json!({"InsufficientCpus": 3, "Backoff": 1});
     check(&[
         (waits("apps", "2026-01-01T00:55:01Z", cpus()), &[]),
         (
             waits("apps", old, cpus()),
-            &[
-                "warning apps: /web: 2 instances waiting for 10 min: InsufficientCpus (3 of 3 offers), UnfulfilledRole (1 of 3 offers)",
-            ],
+            &["warning apps: /web: 2 instances waiting for 10 min: the reason"],
         ),
         (
             waits("workflow", old, json!({})),
-            &["warning workflow: /web: 2 tasks waiting for 10 min: no round of offers yet"],
+            &["warning workflow: /web: 2 tasks waiting for 10 min: the reason"],
         ),
         // A task in backoff after failures waits on purpose.
         (waits("apps", old, json!({"Backoff": 1})), &[]),
@@ -131,6 +129,19 @@ fn task_that_waits_too_long_is_a_warning_with_its_reason() {
             &[],
         ),
     ]);
+}
+
+#[test]
+fn advice_of_the_reasons_precedes_that_of_the_service() {
+    let waiting =
+        json!({"name": "/web", "since": "2026-01-01T00:00:00Z", "advice": ["Wait.", "Add agents."]});
+    let document = service(json!({"name": "apps", "ready": true, "waiting": [waiting]}));
+    let overview: Overview = serde_json::from_value(document).expect("an overview");
+    let advice = &find(&overview)[0].advice;
+    assert!(
+        advice.starts_with("Wait. Add agents. `transom apps explain /web`"),
+        "{advice}"
+    );
 }
 
 #[test]

@@ -189,6 +189,7 @@ fn state(summaries: &transom_kubernetes::SummaryReader) -> ServiceState {
     let transom_kubernetes::Summary { numbers, waiting } = summaries.read();
     let waiting = waiting.into_iter().map(|(kind, reason)| Waiting {
         name: kind.to_owned(),
+        why: reason.clone(),
         message: Some(reason),
         ..Waiting::default()
     });
