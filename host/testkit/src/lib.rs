@@ -1,6 +1,7 @@
 //! Helpers for the tests of several crates. The crates of the daemon depend on this one only in
 //! their tests.
 //!
+//! * [`assert_checked_in`]: a generated file is checked in as the code generates it
 //! * [`containers`]: real containers, if a container runtime works
 //! * [`assert_linear`]: the cost of a function grows as its input does
 //! * [`eventually`], [`wait_for`], [`retry_until`]: wait for a condition, with a deadline
@@ -22,6 +23,7 @@
     reason = "a failure fails the test"
 )]
 
+mod checked_in;
 pub mod containers;
 mod growth;
 mod ports;
@@ -36,6 +38,7 @@ mod wait;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
+pub use checked_in::assert_checked_in;
 pub use growth::assert_linear;
 pub use ports::{free_port, free_ports};
 #[cfg(feature = "scheduler")]

@@ -11,6 +11,7 @@
 //!   request.
 //! * [`Forwarder`] forwards requests to the leader, where several daemons share a store; a
 //!   [`DaemonKey`] proves who forwards.
+//! * A table of [`routes`] yields the router of a port, its access rules and its OpenAPI document.
 //! * [`metrics`] renders a registry, [`RequestMetrics`] counts requests by route.
 //! * A [`Folder`] serves the files of a user interface.
 //! * A [`Certificate`] makes a port accept TLS only.
@@ -59,6 +60,7 @@ mod port_settings;
 mod problems;
 mod request_metrics;
 mod request_trace;
+pub mod routes;
 mod serve;
 mod shares;
 mod target;

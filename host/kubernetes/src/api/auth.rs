@@ -6,9 +6,10 @@
 
 use axum::response::{IntoResponse, Response};
 use http::Method;
+use transom_web::routes::Route;
 use transom_web::{AccessPolicy, AccessRules, Denial, Requirement};
 
-use super::routes::{RouteMatch, find};
+use super::routes::TABLE;
 use super::without_body;
 
 /// The rules of the port.
@@ -22,14 +23,13 @@ pub(crate) fn access_rules() -> AccessRules {
 }
 
 pub(super) fn requirement(method: &Method, path: &str) -> Requirement {
-    match find(method, path) {
-        RouteMatch::Call(call) if !call.open => Requirement::NetworkOrCredentials,
-        RouteMatch::Call(_) | RouteMatch::OtherMethod(_) | RouteMatch::Nothing => Requirement::Nothing,
-    }
+    TABLE
+        .route(method, path)
+        .map_or(Requirement::Nothing, Route::requirement)
 }
 
 pub(super) fn changes(method: &Method, path: &str) -> bool {
-    matches!(find(method, path), RouteMatch::Call(call) if call.changes)
+    TABLE.route(method, path).is_some_and(Route::changes)
 }
 
 pub(super) fn rejection(policy: &AccessPolicy, denial: Denial, path: &str) -> Response {

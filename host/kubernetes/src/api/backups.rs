@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
 use http::{StatusCode, header};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
@@ -20,26 +21,28 @@ use transom_web::ApiError;
 use super::error::{conflict, no_backup_directory, unprocessable};
 use super::{Api, document};
 use crate::backup::directory::{Directory, FileError};
-use crate::backup::{self, Manifest, Operation, OperationKind};
+use crate::backup::{self, Manifest, Operation, OperationKind, Phase};
 use crate::core::command::Command;
 
 /// The number of bytes per read when a backup is sent.
 const READ_CHUNK_BYTES: usize = 64 << 10;
 
-#[derive(Serialize)]
-struct Listing<'a> {
-    backups: Vec<Entry<'a>>,
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Backups<'a> {
+    backups: Vec<Backup<'a>>,
     operation: Option<Progress<'a>>,
     last_backup: Option<Outcome<'a>>,
     last_restore: Option<Outcome<'a>>,
 }
 
 /// A backup that is complete, is being made, or has failed.
-#[derive(Serialize)]
-struct Entry<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Backup<'a> {
     name: &'a str,
+    #[schemars(extend("enum" = ["complete", "running", "failed"]))]
     state: &'static str,
     reason: Option<&'a str>,
+    #[schemars(extend("enum" = ["sql", "kvstore", null]))]
     engine: Option<&'static str>,
     version: Option<&'a str>,
     created: Option<Timestamp>,
@@ -48,11 +51,11 @@ struct Entry<'a> {
 }
 
 /// The backup or restore under way.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(super) struct Progress<'a> {
-    kind: &'static str,
+    kind: OperationKind,
     backup: &'a str,
-    phase: &'static str,
+    phase: Phase,
     started: Timestamp,
     /// The deadline of the phase: it fails if it has not ended by then.
     deadline: Timestamp,
@@ -61,7 +64,7 @@ pub(super) struct Progress<'a> {
 }
 
 /// How an operation ended.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Outcome<'a> {
     backup: &'a str,
     ended: Timestamp,
@@ -69,17 +72,17 @@ struct Outcome<'a> {
     reason: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct Name<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Name<'a> {
     name: &'a str,
 }
 
 impl<'a> From<&'a Operation> for Progress<'a> {
     fn from(operation: &'a Operation) -> Self {
         Self {
-            kind: operation.kind.as_str(),
+            kind: operation.kind,
             backup: &operation.backup,
-            phase: operation.phase.as_str(),
+            phase: operation.phase,
             started: operation.started,
             deadline: operation.deadline,
             text: operation.describe(),
@@ -98,7 +101,7 @@ impl<'a> From<&'a backup::Outcome> for Outcome<'a> {
     }
 }
 
-impl<'a> Entry<'a> {
+impl<'a> Backup<'a> {
     fn incomplete(name: &'a str, state: &'static str, reason: Option<&'a str>) -> Self {
         Self {
             name,
@@ -113,7 +116,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-impl<'a> From<&'a Manifest> for Entry<'a> {
+impl<'a> From<&'a Manifest> for Backup<'a> {
     fn from(manifest: &'a Manifest) -> Self {
         Self {
             engine: Some(manifest.engine.as_str()),
@@ -134,7 +137,7 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
     };
     let view = api.0.views.get();
     let state = &view.backup;
-    Ok(document(&Listing {
+    Ok(document(&Backups {
         backups: entries(&manifests, state),
         operation: state.operation.as_ref().map(Progress::from),
         last_backup: state.last_backup.as_ref().map(Outcome::from),
@@ -155,8 +158,8 @@ pub(super) async fn get(State(api): State<Api>, Path(name): Path<String>) -> Res
 }
 
 /// The complete backups, the oldest first, and one that is being made or has failed.
-fn entries<'a>(manifests: &'a [Manifest], state: &'a backup::State) -> Vec<Entry<'a>> {
-    let mut entries: Vec<Entry<'a>> = manifests.iter().map(Entry::from).collect();
+fn entries<'a>(manifests: &'a [Manifest], state: &'a backup::State) -> Vec<Backup<'a>> {
+    let mut entries: Vec<Backup<'a>> = manifests.iter().map(Backup::from).collect();
     let last = state.last_backup.as_ref();
     let failed = last.and_then(|last| Some((last.backup.as_str(), "failed", Some(last.problem.as_deref()?))));
     let running = state
@@ -166,7 +169,7 @@ fn entries<'a>(manifests: &'a [Manifest], state: &'a backup::State) -> Vec<Entry
     let running = running.map(|operation| (operation.backup.as_str(), "running", None));
     for (name, state, reason) in failed.into_iter().chain(running) {
         if entries.iter().all(|entry| entry.name != name) {
-            entries.push(Entry::incomplete(name, state, reason));
+            entries.push(Backup::incomplete(name, state, reason));
         }
     }
     entries

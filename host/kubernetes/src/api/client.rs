@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::Uri;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use transom_web::ApiError;
@@ -30,23 +31,23 @@ pub(super) async fn config(State(api): State<Api>, uri: Uri) -> Result<Response,
 const ORIGINAL_VERSION: &str = "v0.6.0";
 
 /// The versions on the neutral path.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Versions<'a> {
+pub(super) struct Versions<'a> {
     version: Option<&'a str>,
     framework: &'static str,
 }
 
 /// The versions in upstream's shape.
-#[derive(Serialize)]
-struct NodeVersions<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct NodeVersions<'a> {
     #[serde(rename = "M3SVersion")]
     own: OwnVersion,
     #[serde(rename = "K3SVersion")]
     nodes: Option<Vec<NodeVersion<'a>>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct OwnVersion {
     git_version: &'static str,
@@ -54,7 +55,7 @@ struct OwnVersion {
     build_date: &'static str,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct NodeVersion<'a> {
     node_name: &'a str,

@@ -5,6 +5,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::backups::Progress;
@@ -12,8 +13,8 @@ use super::{Api, document};
 use crate::kind::{Kind, PerKind};
 use crate::view::{AutoscaleView, TaskView};
 
-#[derive(Serialize)]
-struct Explanation<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Explanation<'a> {
     /// The backup or restore under way.
     operation: Option<Progress<'a>>,
     waiting: Vec<Wait<'a>>,
@@ -22,7 +23,7 @@ struct Explanation<'a> {
     autoscale: Option<Autoscale<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Autoscale<'a> {
     min: u32,
     max: u32,
@@ -34,7 +35,7 @@ struct Autoscale<'a> {
 }
 
 /// The last change of the count by the autoscaler.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct LastChange<'a> {
     at: Timestamp,
     from: u32,
@@ -42,13 +43,13 @@ struct LastChange<'a> {
     reason: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Wait<'a> {
     kind: Kind,
     reason: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Task<'a> {
     number: u32,
     id: &'a str,

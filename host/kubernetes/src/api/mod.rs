@@ -24,7 +24,6 @@
 mod auth;
 mod backups;
 mod bootstrap;
-mod call;
 mod capabilities;
 mod change;
 mod client;
@@ -51,13 +50,14 @@ use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use serde::Serialize;
 use transom_framework::{Forwarding, Leader, RequestedUri, Route, ask};
+use transom_web::routes::Found;
 use transom_web::{ApiError, Credentials, Forwarder, RequestMetrics};
 
 use self::paths::{ALIAS, VERSION};
-use self::routes::{CALLS, RouteMatch};
+use self::routes::TABLE;
 use crate::backup::delivery::Delivery;
 use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
@@ -101,22 +101,14 @@ impl Api {
 
 /// All routes. A standby answers only those that the table calls local.
 pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -> Router {
-    let paths = CALLS
-        .iter()
-        .flat_map(|call| call.paths().into_iter().map(move |path| (path, call)));
-    let routes = paths.fold(Router::new(), |router, (path, call)| {
-        router.route(&path, call.method_router())
-    });
-    let forwarding = Forwarding::new(
-        api.0.leader.clone(),
-        forwarder,
-        |method, path| match routes::find(method, path) {
-            RouteMatch::Call(call) if !call.local => Route::Forward,
-            RouteMatch::Call(_) | RouteMatch::OtherMethod(_) | RouteMatch::Nothing => Route::Local,
-        },
-    )
+    let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, |method, path| {
+        match TABLE.route(method, path) {
+            Some(route) if !route.is_local() => Route::Forward,
+            _ => Route::Local,
+        }
+    })
     .with_credentials(api.0.credentials.as_ref());
-    let routes = forwarding.wrap(routes).with_state(api.clone());
+    let routes = forwarding.wrap(TABLE.router()).with_state(api.clone());
     let routes = transom_web::with_fallbacks(routes).layer(middleware::from_fn(reject_unknown_routes));
     let routes = transom_web::json_errors(routes).layer(middleware::from_fn(empty_errors));
     metrics.around(routes)
@@ -136,12 +128,14 @@ async fn reject_unknown_routes(request: Request, next: Next) -> Response {
     if path.contains("//") {
         return redirect(request.uri());
     }
-    match routes::find(method, path) {
-        RouteMatch::Call(_) => next.run(request).await,
-        RouteMatch::Nothing => {
+    match TABLE.find(method, path) {
+        Found::Route(_) => next.run(request).await,
+        Found::Nothing => {
             ApiError::not_found(format!("Not found: {}", requested_path(&request))).into_response()
         }
-        RouteMatch::OtherMethod(methods) => {
+        Found::OtherMethods(methods) => {
+            let methods: Vec<&str> = methods.into_iter().map(Method::as_str).collect();
+            let methods = methods.join(", ");
             let path = requested_path(&request);
             let text = format!("{method} is not allowed on {path}; possible: {methods}");
             let mut rejected = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text);

@@ -21,14 +21,33 @@ pub(super) const KINDS: [(&str, Kind); 6] = [
 ];
 
 /// The names of the resources in paths, and whether the name means the limit.
-pub(super) const RESOURCES: [(&str, Resource, bool); 6] = [
-    ("cpus", Resource::Cpus, false),
-    ("cpusLimit", Resource::Cpus, true),
-    ("memory", Resource::Memory, false),
-    ("memoryLimit", Resource::Memory, true),
-    ("disk", Resource::Disk, false),
-    ("diskLimit", Resource::Disk, true),
+pub(super) const RESOURCES: [(&str, (Resource, bool)); 6] = [
+    ("cpus", (Resource::Cpus, false)),
+    ("cpusLimit", (Resource::Cpus, true)),
+    ("memory", (Resource::Memory, false)),
+    ("memoryLimit", (Resource::Memory, true)),
+    ("disk", (Resource::Disk, false)),
+    ("diskLimit", (Resource::Disk, true)),
 ];
+
+/// The names of the kinds.
+pub(super) const KIND_NAMES: [&str; KINDS.len()] = names(&KINDS);
+/// The names of what can be restarted.
+pub(super) const SCOPE_NAMES: [&str; KINDS.len() + 1] = {
+    let [a, b, c, d, e, f] = KIND_NAMES;
+    [a, b, c, d, e, f, "cluster"]
+};
+/// The names of the resources.
+pub(super) const RESOURCE_NAMES: [&str; RESOURCES.len()] = names(&RESOURCES);
+
+const fn names<T, const N: usize>(table: &[(&'static str, T); N]) -> [&'static str; N] {
+    let (mut names, mut index) = ([""; N], 0);
+    while index < N {
+        names[index] = table[index].0;
+        index += 1;
+    }
+    names
+}
 
 /// The kind with a name.
 pub(crate) fn kind(name: &str) -> Option<Kind> {
@@ -38,6 +57,6 @@ pub(crate) fn kind(name: &str) -> Option<Kind> {
 
 /// The resource with a name, and whether the name means its limit.
 pub(super) fn resource(name: &str) -> Option<(Resource, bool)> {
-    let found = RESOURCES.iter().find(|(known, ..)| *known == name);
-    found.map(|(_, resource, limit)| (*resource, *limit))
+    let found = RESOURCES.iter().find(|(known, _)| *known == name);
+    found.map(|(_, resource)| *resource)
 }

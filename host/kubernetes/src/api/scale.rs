@@ -2,6 +2,7 @@
 
 use axum::extract::{Path, State};
 use axum::response::Response;
+use schemars::JsonSchema;
 use serde::Serialize;
 use transom_web::ApiError;
 
@@ -11,9 +12,9 @@ use crate::core::command::Command;
 use crate::kind::Kind;
 
 /// The counts of a kind.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Scale {
+pub(super) struct Scale {
     scale: u32,
     running: usize,
 }

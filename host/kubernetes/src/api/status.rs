@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::response::Response;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Api, JSON, document, success};
@@ -29,9 +30,9 @@ const STAGING: &str = "TASK_STAGING";
 const WAITING_STATE: &str = "__NEW";
 
 /// The Status object of the specification.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Status<'a> {
+pub(super) struct Status<'a> {
     server: &'a str,
     agent: &'a str,
     #[serde(rename = "API")]
@@ -43,9 +44,9 @@ struct Status<'a> {
 }
 
 /// The status in upstream's format.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct TaskStates<'a> {
+pub(super) struct TaskStates<'a> {
     server: BTreeMap<&'a str, NodeState<'a>>,
     agent: BTreeMap<&'a str, NodeState<'a>>,
     #[serde(rename = "API")]
@@ -54,7 +55,7 @@ struct TaskStates<'a> {
 }
 
 /// The state of a task that is a node.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct NodeState<'a> {
     #[serde(rename = "Status")]
     status: &'a str,

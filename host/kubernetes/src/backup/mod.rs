@@ -24,6 +24,7 @@ pub(crate) mod receive;
 pub(crate) mod script;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 
@@ -87,7 +88,7 @@ pub(crate) struct Operation {
 }
 
 /// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OperationKind {
     Backup,
@@ -104,7 +105,7 @@ impl OperationKind {
 }
 
 /// The phase of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Phase {
     /// Backup: a task dumps the datastore into its sandbox.

@@ -9,6 +9,7 @@ mod authority;
 mod in_use;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use transom_common::Secret;
 
@@ -89,16 +90,19 @@ impl Secrets {
 }
 
 /// What a client of the datastore needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub(crate) struct Credentials {
+    #[schemars(extend("enum" = ["sql", "kvstore"]))]
     engine: &'static str,
     username: Option<String>,
     #[serde(serialize_with = "reveal_optional")]
+    #[schemars(with = "Option<String>")]
     password: Option<Secret>,
     /// In PEM: the certificate of the authority, and that of a client with its key.
     authority: Option<String>,
     certificate: Option<String>,
     #[serde(serialize_with = "reveal_optional")]
+    #[schemars(with = "Option<String>")]
     key: Option<Secret>,
 }
 

@@ -9,6 +9,14 @@ use super::site::{Site, authorization, autoscale, running, with_credentials};
 fn problems(described: &Value, schema: &Value, document: &Value) -> Vec<String> {
     let mut root = schema.clone();
     root["components"] = json!({"schemas": described["components"]["schemas"]});
+    // Responses have no members that the schemas do not name.
+    for schema in root["components"]["schemas"]
+        .as_object_mut()
+        .unwrap()
+        .values_mut()
+    {
+        schema["unevaluatedProperties"] = json!(false);
+    }
     let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
     let validator = options.build(&root).unwrap();
     let errors = validator.iter_errors(document);
@@ -57,6 +65,9 @@ async fn document_describes_exactly_the_served_calls() {
             let id = operation["operationId"].as_str().unwrap();
             assert!(ids.insert(id.to_owned()), "two operations are called {id}");
             let response = &operation["responses"][answer.status.as_str()];
+            let reference = response["$ref"].as_str().unwrap_or_default();
+            let shared = described.pointer(reference.trim_start_matches('#'));
+            let response = shared.filter(|_| !reference.is_empty()).unwrap_or(response);
             assert_ne!(*response, Value::Null, "{method} {path}: {answer:?}");
             let content = &response["content"];
             if answer.text.is_empty() {
@@ -67,7 +78,7 @@ async fn document_describes_exactly_the_served_calls() {
             let media = content_type.split(';').next().unwrap();
             let schema = &content[media]["schema"];
             assert_ne!(*schema, Value::Null, "{method} {path}: {answer:?}");
-            if schema.get("$ref").is_some() {
+            if schema["type"] != "string" {
                 let found = problems(&described, schema, &answer.json());
                 assert_eq!(found, [""; 0], "{method} {path}: {answer:?}");
                 compared += 1;
@@ -77,7 +88,7 @@ async fn document_describes_exactly_the_served_calls() {
             assert_eq!(without.status == 401, needs_credentials, "{method} {path}");
         }
     }
-    assert_eq!(compared, 20);
+    assert_eq!(compared, 26);
 }
 
 #[tokio::test]
