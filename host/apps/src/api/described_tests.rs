@@ -9,11 +9,11 @@ use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 
 use super::client::Answer;
-use super::openapi;
+use super::routes;
 
 /// The document. Schemas of responses allow no members that they do not name.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let mut document = openapi::document();
+    let mut document = routes::document();
     let schemas = document["components"]["schemas"].as_object_mut().unwrap();
     for (name, schema) in schemas {
         if !name.ends_with("Input") {

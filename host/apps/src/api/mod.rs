@@ -1,5 +1,6 @@
 //! The HTTP API, one file per resource: decode, call, encode. The file also defines the types of
-//! the resource's documents, and [`openapi`] generates their description from these types.
+//! the resource's documents, and [`routes`] is the table from which router and
+//! description come.
 //!
 //! Reads are answered from a snapshot and never wait for a writer. Writes go to the core, which
 //! stores before it replies; a standby forwards them to the leader ([`standby`]). Only [`error`]
@@ -15,7 +16,6 @@ pub(crate) mod events;
 mod group;
 mod groups;
 mod info;
-mod openapi;
 mod path;
 mod pieces;
 mod plugins;
@@ -25,6 +25,7 @@ mod pods;
 pub(crate) mod query;
 mod queue;
 mod rejections;
+mod routes;
 mod standby;
 mod task;
 mod tasks;
@@ -41,7 +42,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
-use axum::routing::{any, delete, get, post};
+use axum::routing::any;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
 use serde::Serialize;
@@ -138,59 +139,10 @@ pub(crate) fn router(
     let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, standby::route)
         .with_credentials(api.0.config.port.credentials.as_ref())
         .after_write(move || standby::catch_up(syncs.clone()));
-    let groups = get(groups::get)
-        .put(groups::put)
-        .post(groups::post)
-        .patch(groups::patch)
-        .delete(groups::delete);
-    let routes = Router::new()
-        .route("/ping", get(info::ping))
-        .route("/v2/info", get(info::info))
-        .route("/v2/openapi.json", get(openapi::get))
-        .route("/v2/leader", get(info::leader).delete(info::abdicate))
-        .route("/metrics", get(info::metrics))
-        .route("/v2/plugins", get(plugins::list))
+    let routes = routes::TABLE
+        .router()
         .route("/v2/plugins/{id}", any(plugins::none))
-        .route("/v2/plugins/{id}/{*path}", any(plugins::none))
-        .route("/v2/events", get(events::stream))
-        .route(
-            "/v2/eventSubscriptions",
-            get(callbacks::list)
-                .post(callbacks::add)
-                .delete(callbacks::remove),
-        )
-        .route(
-            "/v2/apps",
-            get(apps::list)
-                .post(apps::create)
-                .put(apps::put_all)
-                .patch(apps::patch_all),
-        )
-        .route(
-            "/v2/apps/{*path}",
-            get(apps::get)
-                .put(apps::put)
-                .patch(apps::patch)
-                .delete(apps::delete)
-                .post(apps::post),
-        )
-        .route("/v2/pods", get(pods::list).post(pods::create))
-        .route(
-            "/v2/pods/{*path}",
-            get(pods::get).put(pods::put).delete(pods::delete),
-        )
-        .route("/v2/groups", groups.clone())
-        .route("/v2/groups/{*path}", groups)
-        .route("/v2/tasks", get(tasks::list))
-        .route("/v2/tasks/delete", post(tasks::delete))
-        .route("/v2/deployments", get(deployments::list))
-        .route("/v2/deployments/{id}", delete(deployments::delete))
-        .route(
-            "/v2/deployments/{id}/continue",
-            post(deployments::continue_canary),
-        )
-        .route("/v2/queue", get(queue::list))
-        .route("/v2/queue/{*path}", delete(queue::reset_delay));
+        .route("/v2/plugins/{id}/{*path}", any(plugins::none));
     let routes = routes.layer(axum::middleware::from_fn(unknown_fields::report));
     let routes = forwarding.wrap(routes).with_state(api.clone());
     let (leader, scheme) = (api.0.leader.clone(), api.0.scheme);

@@ -18,8 +18,8 @@ use serde_json::{Map, Value};
 use transom_common::text::clip;
 use transom_web::{ApiError, Document, Problems};
 
-use super::openapi;
 use super::query::Query;
+use super::routes;
 
 /// Maximum number of fields that are reported; the others are counted.
 const MAX_FIELDS: usize = 100;
@@ -35,7 +35,7 @@ const HEADER: HeaderName = HeaderName::from_static("x-transom-unknown-fields");
 const REFERENCE: &str = "#/components/schemas/";
 
 static SCHEMAS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    let mut document = openapi::document();
+    let mut document = routes::document();
     match document["components"]["schemas"].take() {
         Value::Object(schemas) => schemas,
         _ => Map::new(),

@@ -10,7 +10,7 @@ use transom_testkit::assert_linear;
 use transom_web::ApiError;
 
 use crate::api::apps::read_all;
-use crate::api::openapi::document;
+use crate::api::routes::document;
 use crate::api::tasks::read_task_ids;
 use crate::settings::Checks;
 use crate::deploy::plan;

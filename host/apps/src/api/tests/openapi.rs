@@ -9,7 +9,7 @@ use transom_testkit::wait_for;
 use super::sleeper;
 use crate::api::client::Answer;
 use crate::api::described::{check, problems};
-use crate::api::openapi::document;
+use crate::api::routes::document;
 use crate::testing::World;
 
 /// Sends requests, and records the operations that were compared with the document.
