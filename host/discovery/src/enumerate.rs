@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use transom_cluster::{FrameworkId, TaskId};
@@ -15,7 +16,7 @@ use crate::records::{RecordOrPtr, of_task};
 use crate::zone::{Service, Value, Zone};
 
 /// A framework with its tasks.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct EnumeratedFramework {
     /// Its tasks that have records.
     pub tasks: Vec<EnumeratedTask>,
@@ -24,7 +25,7 @@ pub struct EnumeratedFramework {
 }
 
 /// A task with the records that no earlier task had.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct EnumeratedTask {
     /// Its name as given.
     pub name: String,
@@ -32,6 +33,7 @@ pub struct EnumeratedTask {
     pub id: String,
     /// In the order of generation; empty if earlier tasks had all of them.
     #[serde(serialize_with = "null_when_empty")]
+    #[schemars(with = "Option<Vec<RecordDocument>>")]
     pub records: Vec<EnumeratedRecord>,
 }
 
@@ -46,6 +48,18 @@ pub enum EnumeratedRecord {
     Record(Arc<str>, Value),
     /// A PTR name of an address.
     Ptr(Arc<str>, IpAddr),
+}
+
+/// A record of an enumeration.
+#[derive(JsonSchema)]
+#[schemars(rename = "Record")]
+#[expect(dead_code, reason = "only for its schema")]
+struct RecordDocument {
+    name: String,
+    /// An address, or `host:port` of a service.
+    host: String,
+    #[schemars(extend("enum" = ["A", "AAAA", "SRV", "PTR"]))]
+    rtype: String,
 }
 
 impl Serialize for EnumeratedRecord {

@@ -8,6 +8,7 @@ mod answer;
 mod enumeration;
 mod events;
 mod lookup;
+mod openapi;
 mod route;
 mod settings;
 
@@ -23,6 +24,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use futures::stream;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -38,9 +40,6 @@ use enumeration::{Enumeration, MAX_ENUMERATIONS};
 use lookup::{Host, Service};
 use route::Route;
 use settings::ConfigDocument;
-
-/// The document of `/v1/openapi.json`.
-const OPEN_API: &str = include_str!("../openapi.json");
 
 #[derive(Clone)]
 struct Api {
@@ -109,7 +108,7 @@ impl Api {
                 let serial = self.shared.zone.load().as_ref().map_or(0, |zone| zone.serial());
                 json(&self.settings.with_serial(serial))
             }
-            Route::OpenApi => json_text(OPEN_API),
+            Route::OpenApi => json_text(openapi::TEXT.clone()),
             Route::HostPorts => plain(StatusCode::NOT_IMPLEMENTED, "To be implemented..."),
             Route::WatchHosts(host) => self.watch(owner, move |zone| lookup::all_hosts(zone, &host)),
             Route::WatchServices(service) => {
@@ -183,11 +182,12 @@ fn listed<T: Serialize>(records: &[T], name: &str, query: Option<&str>, empty: i
     }
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[allow(clippy::struct_field_names)] // The specification's names.
 struct Version {
     service: &'static str,
+    /// The place of the source code.
     #[serde(rename = "URL")]
     url: &'static str,
     version: &'static str,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -108,9 +109,9 @@ async fn write(zone: Arc<Zone>, config: Arc<Config>, texts: Arc<Semaphore>) -> O
 }
 
 /// mesos-dns's listing of the zone.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Axfr<'z> {
+pub(crate) struct Axfr<'z> {
     #[serde(rename = "TTL")]
     ttl: u32,
     serial: u32,
@@ -123,7 +124,7 @@ struct Axfr<'z> {
 
 type ByName<'z> = BTreeMap<&'z str, Vec<String>>;
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[allow(clippy::struct_field_names)] // mesos-dns's names.
 struct Records<'z> {
     #[serde(rename = "As")]

@@ -414,7 +414,7 @@ async fn every_route_needs_what_the_table_says_on_leader_and_standby() {
         (
             "discovery",
             "discovery",
-            described(include_str!("../../../host/discovery/openapi.json")),
+            described(include_str!("../../../docs/discovery.openapi.json")),
         ),
         ("kubernetes", "kubernetes", described(&kubernetes)),
     ];

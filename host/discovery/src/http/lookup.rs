@@ -3,24 +3,27 @@
 use std::net::IpAddr;
 
 use rand::seq::{IndexedRandom, SliceRandom};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::zone::Zone;
 
 /// A host record (specification, part A).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub(super) struct Host {
     host: String,
     ip: String,
 }
 
 /// A service record (specification, part A).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 #[allow(clippy::struct_field_names)] // The specification's names.
 pub(super) struct Service {
+    /// As it was requested.
     service: String,
     host: String,
     ip: String,
+    /// A number as text.
     port: String,
 }
 

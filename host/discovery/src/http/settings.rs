@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Config;
 use crate::config::check::DNS_PORT;
 
-/// The effective settings, with the bound ports.
-#[derive(Clone, Serialize)]
+/// The effective settings, with the bound ports: the keys of the specification and of mesos-dns.
+#[derive(Clone, JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[allow(clippy::struct_excessive_bools)] // The shape is mesos-dns's.
+#[schemars(rename = "Config")]
 pub(super) struct ConfigDocument {
     refresh_seconds: u64,
     port: u16,
@@ -72,8 +74,8 @@ pub(super) struct ConfigDocument {
     mname: String,
 }
 
-/// The secret is always empty; clients expect the key.
-#[derive(Clone, Default, Serialize)]
+/// The credentials for the cluster manager. The secret is always empty; clients expect the key.
+#[derive(Clone, Default, JsonSchema, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Credentials {
     principal: String,
