@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
 
 /// Maximum length of a job id.
-const MAX_BYTES: usize = 512;
+pub(crate) const MAX_BYTES: usize = 512;
 /// Maximum bytes of the job id in a task id. Mesos accepts 255 bytes; the rest is for the number of
 /// the run.
 const MAX_TASK_ID_PREFIX: usize = 200;

@@ -4,11 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_cluster::v1::TaskState;
 
 /// One of the nine states of the specification (part D, "Task state").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "State")]
 pub(crate) enum JobState {
     #[serde(rename = "TASK_STAGING")]
     Staging,

@@ -409,7 +409,7 @@ async fn every_route_needs_what_the_table_says_on_leader_and_standby() {
         (
             "workflow",
             "workflow",
-            described(include_str!("../../../host/workflow/openapi.json")),
+            described(include_str!("../../../docs/workflow.openapi.json")),
         ),
         (
             "discovery",

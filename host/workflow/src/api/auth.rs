@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use transom_web::{AccessPolicy, AccessRules, Denial, Requirement};
 
-use super::plain;
+use super::{TABLE, plain};
 
 /// The text that upstream returns for every failure.
 const TEXT: &str = "Unauthorized Access";
@@ -30,14 +30,10 @@ pub(crate) fn access_rules() -> AccessRules {
     }
 }
 
+/// That of the table; what has no route has no effect.
 fn requirement(method: &Method, path: &str) -> Requirement {
-    if path.trim_end_matches('/') == "/v0/dags" {
-        Requirement::CredentialsAlways
-    } else if method == Method::DELETE {
-        Requirement::Credentials
-    } else {
-        Requirement::NetworkOrCredentials
-    }
+    let found = TABLE.requirement(method, path);
+    found.unwrap_or(Requirement::NetworkOrCredentials)
 }
 
 /// The response to a rejected request. Upstream has no user who may only read, so the text for that
@@ -75,8 +71,9 @@ mod tests {
             (Method::GET, "/v0/agent/x", Requirement::NetworkOrCredentials),
             (Method::DELETE, "/v0/task/x", Requirement::Credentials),
             (Method::GET, "/v0/dags", Requirement::CredentialsAlways),
-            (Method::GET, "/v0/dags/", Requirement::CredentialsAlways),
-            (Method::DELETE, "/v0/dags", Requirement::CredentialsAlways),
+            (Method::HEAD, "/v0/dags", Requirement::CredentialsAlways),
+            (Method::GET, "/v0/dags/", Requirement::NetworkOrCredentials),
+            (Method::DELETE, "/v0/dags", Requirement::NetworkOrCredentials),
         ] {
             assert_eq!(requirement(&method, path), expected, "{method} {path}");
         }

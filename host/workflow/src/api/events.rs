@@ -9,21 +9,24 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 use transom_web::{ApiError, Json};
 
 use super::Api;
 use super::query::Query;
 use crate::ids::ChangeSeq;
-use crate::job_index::{JobView, Page};
+use crate::job_index::Page;
+use crate::job_state::JobState;
 
 /// Default seconds to wait for a change.
-const DEFAULT_WAIT_SECONDS: u64 = 20;
+pub(super) const DEFAULT_WAIT_SECONDS: u64 = 20;
 /// Maximum seconds to wait; shorter than the timeout of forwarded requests.
-const MAX_WAIT_SECONDS: u64 = 50;
-const DEFAULT_LIMIT: u64 = 1_000;
-const MAX_LIMIT: u64 = 10_000;
+pub(super) const MAX_WAIT_SECONDS: u64 = 50;
+pub(super) const DEFAULT_LIMIT: u64 = 1_000;
+pub(super) const MAX_LIMIT: u64 = 10_000;
 
 pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     if query.text("since") == Some("last") {
@@ -54,17 +57,39 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
     }
 }
 
-fn page_json(page: &Page) -> Response {
-    let events: Vec<Value> = page.changes.iter().map(|view| event(view)).collect();
-    Json(json!({"events": events, "next": page.next, "reset": page.reset})).into_response()
+/// Changes of states.
+#[derive(JsonSchema, Serialize)]
+pub(super) struct Events<'a> {
+    events: Vec<Event<'a>>,
+    /// Where to continue.
+    next: u64,
+    /// `since` belongs to another store; the feed starts from the beginning.
+    reset: bool,
 }
 
-fn event(view: &JobView) -> Value {
-    json!({
-        "task_id": view.id,
-        "state": view.state,
-        "message": view.message.as_deref().unwrap_or_default(),
-        "reason": view.reason,
-        "at": view.at,
-    })
+/// A job's last state.
+#[derive(JsonSchema, Serialize)]
+struct Event<'a> {
+    task_id: &'a str,
+    state: JobState,
+    message: &'a str,
+    /// The cluster manager's reason; `MaxWait` if the job was never launched within `max_wait`.
+    reason: Option<&'a str>,
+    at: Timestamp,
+}
+
+fn page_json(page: &Page) -> Response {
+    let events = page.changes.iter().map(|view| Event {
+        task_id: view.id.as_str(),
+        state: view.state,
+        message: view.message.as_deref().unwrap_or_default(),
+        reason: view.reason.as_deref(),
+        at: view.at,
+    });
+    let events = Events {
+        events: events.collect(),
+        next: page.next.0,
+        reset: page.reset,
+    };
+    Json(events).into_response()
 }

@@ -21,8 +21,8 @@ use crate::core::command::Rejection;
 use crate::job_index::JobView;
 
 /// Default bytes of each stream.
-const DEFAULT_LENGTH: u64 = 64 << 10;
-const MAX_LENGTH: u64 = 1 << 20;
+pub(super) const DEFAULT_LENGTH: u64 = 64 << 10;
+pub(super) const MAX_LENGTH: u64 = 1 << 20;
 /// Maximum time for the requests to an agent for one response, which is then incomplete: shorter than
 /// the timeouts of clients, which would otherwise wait for an agent whose network drops packets.
 const AGENT_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 8_000 });

@@ -8,30 +8,32 @@
 //! | `GET /v0/events` | [`events`] |
 //! | `GET /v0/queue`, `GET /v0/dags` | [`queue`] |
 //! | `GET /v0/agent/{id}` | [`agent`] |
-//! | `GET /v0/openapi.json` | here |
 //!
-//! Look-ups read the published index and never wait for the core. A daemon that is not the leader
+//! [`routes`] is the table of all routes: the router, the access rules and the OpenAPI document come
+//! from it. Look-ups read the published index and never wait for the core. A daemon that is not the leader
 //! forwards requests. Only [`auth`] decides about access, and only [`error`] about the status of
 //! errors.
 
 mod agent;
 mod auth;
+mod documents;
 mod error;
 mod events;
 mod log;
 mod query;
 mod queue;
 mod queue_command;
+mod routes;
 mod task;
 
 pub(crate) use auth::access_rules;
+pub(crate) use routes::TABLE;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
 use http::header;
 use tokio_util::sync::CancellationToken;
@@ -80,34 +82,12 @@ fn job_id(text: &str) -> Result<JobId, Rejection> {
     JobId::parse(text).map_err(|_| Rejection::InvalidId(text.to_owned()))
 }
 
-/// The OpenAPI document.
-const OPEN_API: &str = include_str!("../../openapi.json");
-
-/// All paths and their handlers.
-fn paths() -> [(&'static str, MethodRouter<Api>); 8] {
-    [
-        ("/v0/queue_command", post(queue_command::post)),
-        ("/v0/task/{id}", get(task::get).delete(task::delete)),
-        ("/v0/task/{id}/log", get(log::get)),
-        ("/v0/events", get(events::get)),
-        ("/v0/queue", get(queue::queue)),
-        ("/v0/dags", get(queue::dags)),
-        ("/v0/agent/{id}", get(agent::get)),
-        ("/v0/openapi.json", get(async || json(OPEN_API.into()))),
-    ]
-}
-
 /// All routes. A standby forwards all of them.
 pub(crate) fn router(api: &Api, forwarder: Forwarder, metrics: RequestMetrics) -> Router {
-    let routes = paths()
-        .into_iter()
-        .fold(Router::new(), |router, (path, answers)| {
-            router.route(path, answers)
-        });
     let credentials = api.0.config.http_port().config().credentials;
     let forwarding = Forwarding::new(api.0.leader.clone(), forwarder, |_, _| Route::Forward)
         .with_credentials(credentials.as_ref());
-    let routes = forwarding.wrap(routes).with_state(api.clone());
+    let routes = forwarding.wrap(TABLE.router()).with_state(api.clone());
     metrics.around(transom_web::json_errors(transom_web::with_fallbacks(routes)))
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use transom_web::Problems;
 
-/// The maximum lengths of lists and objects, far above what jobs use. `openapi.json` has them, too.
+/// The maximum lengths of lists and objects, far above what jobs use. The OpenAPI document has them, too.
 const MAX_LENGTHS: [(&str, usize); 6] = [
     ("attributes", 200),
     ("command", 10_000),

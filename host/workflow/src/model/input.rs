@@ -14,14 +14,14 @@ use crate::Settings;
 use crate::ids::JobId;
 
 /// Maximum bytes of a request key, which is stored with its job.
-const MAX_REQUEST_KEY_BYTES: usize = 200;
+pub(super) const MAX_REQUEST_KEY_BYTES: usize = 200;
 /// Maximum bytes of `executor_config`.
-const MAX_EXECUTOR_CONFIG_BYTES: usize = 64 << 10;
+pub(super) const MAX_EXECUTOR_CONFIG_BYTES: usize = 64 << 10;
 /// Maximum bytes of all constraints of a job, of which the matching keeps copies.
 const MAX_ATTRIBUTES_BYTES: usize = 16 << 10;
 /// Maximum bytes of a job as [`Spec::bytes`] counts them. The system of an agent accepts arguments
 /// of 128 KiB.
-const MAX_JOB_BYTES: usize = 256 << 10;
+pub(super) const MAX_JOB_BYTES: usize = 256 << 10;
 
 /// A parsed body.
 #[derive(Clone, Debug, PartialEq)]

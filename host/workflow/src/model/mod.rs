@@ -7,6 +7,7 @@ mod input;
 mod memory;
 mod mount;
 mod port;
+mod schema;
 mod spec;
 
 pub(crate) use executor_config::ExecutorConfig;
@@ -14,4 +15,5 @@ pub(crate) use input::{Request, read};
 pub(crate) use memory::megabytes;
 pub(crate) use mount::Mount;
 pub(crate) use port::JobPort;
+pub(crate) use schema::schema;
 pub(crate) use spec::{Command, Containerizer, Key, Spec};

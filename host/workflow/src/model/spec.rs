@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ExecutorConfig, JobPort, Mount};
@@ -112,7 +113,7 @@ pub(crate) enum Containerizer {
 }
 
 /// One try of a task of a DAG's run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub(crate) struct Key {
     pub(crate) dag_id: String,
     pub(crate) task_id: String,
