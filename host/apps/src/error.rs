@@ -1,7 +1,6 @@
 //! Errors that keep the apps service from starting or stop it.
 
-use transom_framework::ServiceError;
-
+use transom_framework::{ServiceError, StateError};
 use transom_store::typed;
 
 /// Errors of the whole service. Errors of a single request are returned to its client.
@@ -10,24 +9,9 @@ pub enum Error {
     /// Binding or serving the port failed.
     #[error("apps: the HTTP port cannot be used")]
     Web(#[source] transom_web::Error),
-    /// Reading or writing the store failed at the start.
-    #[error("apps: state store failed while {doing}")]
-    Store {
-        /// The operation that failed.
-        doing: &'static str,
-        /// The error of the store, except for records that cannot be decoded.
-        #[source]
-        source: typed::Error,
-    },
-    /// A record in the store cannot be decoded.
-    #[error("apps: record {key} in the state store cannot be decoded; it is damaged or of another version")]
-    Record {
-        /// The record's key.
-        key: String,
-        /// The error of the decoder.
-        #[source]
-        source: serde_json::Error,
-    },
+    /// The stored state cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// A later version wrote the records.
     #[error(
         "apps: the records in the state store have format {found}, and this version of transom knows formats up to \
@@ -53,18 +37,16 @@ pub enum Error {
 impl Error {
     /// The error of a store operation, for example "reading apps".
     pub(crate) fn of_store(doing: &'static str, error: typed::Error) -> Self {
-        match error {
-            typed::Error::Record { key, source } => Self::Record { key, source },
-            source => Self::Store { doing, source },
-        }
+        StateError::new("apps", doing, error).into()
     }
 }
 
 impl ServiceError for Error {
     fn is_permanent(&self) -> bool {
-        matches!(
-            self,
-            Self::Record { .. } | Self::Format { .. } | Self::Incomplete { .. }
-        )
+        match self {
+            Self::State(error) => error.is_permanent(),
+            Self::Format { .. } | Self::Incomplete { .. } => true,
+            Self::Web(_) => false,
+        }
     }
 }

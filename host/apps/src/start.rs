@@ -27,7 +27,7 @@ const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 /// the framework with the returned [`Runner`]. `election` reports the current leader.
 ///
 /// # Errors
-/// [`Error::Store`] when the store cannot be read, [`Error::Format`] and [`Error::Incomplete`] when
+/// [`Error::State`] when the store cannot be read, [`Error::Format`] and [`Error::Incomplete`] when
 /// its records cannot be used, [`Error::Web`] when the configured hostname is
 /// invalid.
 pub async fn start(

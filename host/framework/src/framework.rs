@@ -32,8 +32,11 @@ pub trait FrameworkService: Send + 'static {
     /// Why the service cannot lead.
     type Error: ServiceError;
 
-    /// Runs until dropped, while another daemon is the leader.
-    fn stand_by(&mut self) -> impl Future<Output = Infallible> + Send;
+    /// Runs until dropped, while another daemon is the leader. By default it does nothing: the port
+    /// forwards requests to the leader.
+    fn stand_by(&mut self) -> impl Future<Output = Infallible> + Send {
+        std::future::pending()
+    }
 
     /// Leads until `term.token` is cancelled or the scheduler ends.
     ///

@@ -42,7 +42,7 @@ mod service;
 
 pub use actor::{ActorError, Reply, ask};
 pub use daemon_key::daemon_key;
-pub use error::{Error, Result, ServiceError};
+pub use error::{Error, Result, ServiceError, StateError};
 pub use explain::{PlacementExplanation, Placements, explain_pending, explain_run_spec};
 pub use forwarding::{Forwarding, RequestedUri, Route};
 pub use framework::{Abdication, Framework, FrameworkService, LeaderTerm, RunningTerm};

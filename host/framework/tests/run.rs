@@ -7,7 +7,6 @@
 )]
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,10 +53,6 @@ struct ScriptedService {
 
 impl FrameworkService for ScriptedService {
     type Error = Failure;
-
-    async fn stand_by(&mut self) -> Infallible {
-        std::future::pending().await
-    }
 
     async fn lead(&mut self, term: LeaderTerm) -> Result<(), Failure> {
         let script = self.terms.pop_front().expect("a script for each term");

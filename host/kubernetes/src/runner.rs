@@ -1,6 +1,5 @@
 //! Leading (running the framework) and standing by (forwarding requests).
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use transom_framework::{FrameworkService, Leader, LeaderTerm};
@@ -37,11 +36,6 @@ impl Runner {
 
 impl FrameworkService for Runner {
     type Error = Error;
-
-    /// Does nothing: requests are forwarded to the leader.
-    async fn stand_by(&mut self) -> Infallible {
-        std::future::pending().await
-    }
 
     async fn lead(&mut self, term: LeaderTerm) -> Result<()> {
         let (handles, running) = self.dependencies.start(term).await?;

@@ -1,7 +1,6 @@
 //! Why the service cannot start, or has stopped.
 
-use transom_framework::ServiceError;
-
+use transom_framework::{ServiceError, StateError};
 use transom_store::typed;
 
 /// Errors of the service. Errors of requests are in their responses.
@@ -11,40 +10,20 @@ pub enum Error {
     /// The port could not be bound, or serving it failed.
     #[error("workflow: the HTTP port cannot be used")]
     Web(#[source] transom_web::Error),
-    /// The store could not be read or written at the start.
-    #[error("workflow: state store failed while {doing}")]
-    Store {
-        /// The operation.
-        doing: &'static str,
-        /// The error of the store: any but a record that cannot be decoded.
-        #[source]
-        source: typed::Error,
-    },
-    /// A record in the store cannot be read.
-    #[error(
-        "workflow: record {key} in the state store cannot be decoded; it is damaged or of another version"
-    )]
-    Record {
-        /// The record's key.
-        key: String,
-        /// The decoding error.
-        #[source]
-        source: serde_json::Error,
-    },
+    /// The stored state cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
 }
 
 impl Error {
     /// The error of a store operation, for example "reading jobs".
     pub(crate) fn of_store(doing: &'static str, error: typed::Error) -> Self {
-        match error {
-            typed::Error::Record { key, source } => Self::Record { key, source },
-            source => Self::Store { doing, source },
-        }
+        StateError::new("workflow", doing, error).into()
     }
 }
 
 impl ServiceError for Error {
     fn is_permanent(&self) -> bool {
-        matches!(self, Self::Record { .. })
+        matches!(self, Self::State(error) if error.is_permanent())
     }
 }

@@ -142,7 +142,7 @@ impl Callbacks {
     /// Reads the subscribers and starts to post events to them.
     ///
     /// # Errors
-    /// [`Error::Store`], and [`Error::Record`] if a record cannot be decoded.
+    /// [`Error::State`].
     pub(crate) async fn start(
         settings: &Settings,
         allowed: Vec<Destination>,

@@ -162,7 +162,7 @@ impl Mirror {
             };
             let entries = keys.into_iter().map(|key| {
                 let read = self.read(key.clone());
-                async { Ok((key, read.await?)) }
+                async { Ok::<_, Error>((key, read.await?)) }
             });
             let entries: Vec<(String, Option<Entry>)> = futures::stream::iter(entries)
                 .buffer_unordered(MAX_CONCURRENT_READS)
