@@ -13,12 +13,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::StatusCode;
 use jiff::Timestamp;
-use serde::Serialize;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_cluster::agent::Agents;
-use transom_framework::{Leader, PlacementExplanation, Placements, ask, explain_run_spec};
-use transom_plugin_host::explain::{FilterExplanation, ProbeTranscript};
+use transom_framework::{
+    EventsExplanation, Explain, ExplainDecisions, Leader, PlacementExplanation, ProbeExplanation, ask,
+    explain_run_spec,
+};
 use transom_plugin_host::{Plugins, printable};
 use transom_web::ApiError;
 
@@ -46,51 +47,16 @@ pub struct Explainer {
     pub(crate) plugins: Plugins,
 }
 
-/// Which events a query passes.
-#[derive(Debug, Serialize)]
-pub struct EventsExplanation {
-    /// The time from which events were requested.
-    pub since: Timestamp,
-    /// When the oldest kept event was published. If it is later than `since`, older events were
-    /// evicted, or this daemon did not lead before. `None`: there are no events.
-    pub oldest_kept: Option<Timestamp>,
-    /// Parameters of the query that the event stream ignores because it does not know them.
-    pub ignored_parameters: Vec<String>,
-    /// Whether some events were not decided in time.
-    pub more: bool,
-    /// The decisions.
-    #[serde(flatten)]
-    pub filters: FilterExplanation,
-}
-
-/// One attempt of a probe, made for the request.
-#[derive(Debug, Serialize)]
-pub struct ProbeExplanation {
-    /// The probed task.
-    pub task: String,
-    /// Its app or pod.
-    pub app: String,
-    /// The probe's place in the list of the task's probes, from 0.
-    pub check: usize,
-    /// `check`, `health` or `readiness`.
-    pub purpose: &'static str,
-    /// `http`, `tcp`, `exec` or `plugin`.
-    pub kind: &'static str,
-    /// `passed` or `failed`; or why there is no result: `timed-out`, `denied`, `unreachable`,
-    /// `invalid`, `internal` or `plugin`.
-    pub verdict: &'static str,
-    /// What happened.
-    pub transcript: ProbeTranscript,
-}
-
 impl Explainer {
-    /// Returns which events of the last `age` pass a query in the form that the event stream
-    /// accepts: `event_type=a&filter=b`.
-    ///
-    /// # Errors
-    /// 400 for a query that cannot be parsed or whose filter is rejected, 503 while this daemon
-    /// does not lead.
-    pub async fn events(&self, query: &str, age: Duration) -> Result<EventsExplanation, ApiError> {
+    /// The handles of the leader, or an error with the leader's address.
+    fn lead(&self) -> Result<Arc<Handles>, ApiError> {
+        self.leader.handles_for_operator(&self.framework)
+    }
+}
+
+#[async_trait]
+impl ExplainDecisions for Explainer {
+    async fn events(&self, query: &str, age: Duration) -> Result<EventsExplanation, ApiError> {
         let text = query.strip_prefix('?').unwrap_or(query);
         if text.len() > MAX_QUERY_BYTES {
             return Err(ApiError::bad_request(format!(
@@ -140,14 +106,7 @@ impl Explainer {
         })
     }
 
-    /// Makes one attempt of a probe, given by its index in the list of the task's probes: its
-    /// check, its health checks, its readiness check. Without an index, the first probe that this
-    /// daemon makes is used.
-    ///
-    /// # Errors
-    /// 404 for an unknown task, 409 for one that does not run, 422 for one without such a probe,
-    /// 503 while this daemon does not lead.
-    pub async fn probe(&self, task: &str, check: Option<usize>) -> Result<ProbeExplanation, ApiError> {
+    async fn probe(&self, task: &str, check: Option<usize>) -> Result<ProbeExplanation, ApiError> {
         let handles = self.lead()?;
         let id = TaskId::from(task);
         let probes = ask(&handles.core, CORE_TIMEOUT, |reply| Command::Probes {
@@ -180,15 +139,10 @@ impl Explainer {
             transcript,
         })
     }
-
-    /// The handles of the leader, or an error with the leader's address.
-    fn lead(&self) -> Result<Arc<Handles>, ApiError> {
-        self.leader.handles_for_operator(&self.framework)
-    }
 }
 
 #[async_trait]
-impl Placements for Explainer {
+impl Explain for Explainer {
     /// Returns which agents may run one more instance of an app or pod, whatever the state of its
     /// instances.
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
@@ -214,6 +168,10 @@ impl Placements for Explainer {
 
     fn probe_rejection(&self, _task: &str) -> Option<String> {
         None
+    }
+
+    fn decisions(&self) -> Option<&dyn ExplainDecisions> {
+        Some(self)
     }
 }
 

@@ -77,7 +77,7 @@ pub use self::core::term::Dependencies;
 pub use api::unknown_fields::{Definition, UnknownField, unknown_fields};
 pub use config::Config;
 pub use error::Error;
-pub use explain::{EventsExplanation, Explainer, ProbeExplanation};
+pub use explain::Explainer;
 pub use runner::Runner;
 pub use settings::Settings;
 pub use start::start;

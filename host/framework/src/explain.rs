@@ -1,5 +1,6 @@
-//! Explanations of placements for operators: which agents may run a task of a service, and why
-//! others may not. Only the leader knows agents and tasks, so only the leader can explain.
+//! Explanations for operators: which agents may run a task of a service and why others may not,
+//! which events a query passes, what an attempt of a probe does. Only the leader knows agents, tasks
+//! and events, so only the leader can explain.
 //!
 //! This module makes no decision of its own. The scheduler builds the query that it would send in a
 //! matching round, and the matchers in service evaluate it. An explanation has no side effects: its
@@ -10,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::timeout;
 use transom_cluster::TaskId;
-use transom_plugin_host::explain::MatcherExplanation;
+use transom_plugin_host::explain::{FilterExplanation, MatcherExplanation, ProbeTranscript};
 use transom_scheduler::{PlacementOf, RunSpec, SchedulerApi};
 use transom_web::ApiError;
 
@@ -36,9 +38,46 @@ pub struct PlacementExplanation {
     pub matchers: MatcherExplanation,
 }
 
-/// Explains where the tasks of a service may run.
+/// Which events a query passes.
+#[derive(Debug, Serialize)]
+pub struct EventsExplanation {
+    /// The time from which events were requested.
+    pub since: Timestamp,
+    /// When the oldest kept event was published. If it is later than `since`, older events were
+    /// evicted, or this daemon did not lead before. `None`: there are no events.
+    pub oldest_kept: Option<Timestamp>,
+    /// Parameters of the query that the event stream ignores because it does not know them.
+    pub ignored_parameters: Vec<String>,
+    /// Whether some events were not decided in time.
+    pub more: bool,
+    /// The decisions.
+    #[serde(flatten)]
+    pub filters: FilterExplanation,
+}
+
+/// One attempt of a probe, made for the request.
+#[derive(Debug, Serialize)]
+pub struct ProbeExplanation {
+    /// The probed task.
+    pub task: String,
+    /// Its app or pod.
+    pub app: String,
+    /// The probe's place in the list of the task's probes, from 0.
+    pub check: usize,
+    /// `check`, `health` or `readiness`.
+    pub purpose: &'static str,
+    /// `http`, `tcp`, `exec` or `plugin`.
+    pub kind: &'static str,
+    /// `passed` or `failed`; or why there is no result: `timed-out`, `denied`, `unreachable`,
+    /// `invalid`, `internal` or `plugin`.
+    pub verdict: &'static str,
+    /// What happened.
+    pub transcript: ProbeTranscript,
+}
+
+/// Explains what plugins decide about the tasks and events of a service.
 #[async_trait]
-pub trait Placements: fmt::Debug + Send + Sync {
+pub trait Explain: fmt::Debug + Send + Sync {
     /// Explains which agents may run the app, job or member with this id.
     ///
     /// # Errors
@@ -49,6 +88,32 @@ pub trait Placements: fmt::Debug + Send + Sync {
     /// The reason why an operator cannot have a check of this task executed; `None`: the task is not
     /// of this service, or the service itself executes its checks.
     fn probe_rejection(&self, task: &str) -> Option<String>;
+
+    /// Explains events and probes; `None`: the service has neither.
+    fn decisions(&self) -> Option<&dyn ExplainDecisions> {
+        None
+    }
+}
+
+/// Explains what plugins decide about events and probes.
+#[async_trait]
+pub trait ExplainDecisions: Send + Sync {
+    /// Returns which events of the last `age` pass a query in the form that the event stream
+    /// accepts: `event_type=a&filter=b`.
+    ///
+    /// # Errors
+    /// 400 for a query that cannot be parsed or whose filter is rejected, 503 while this daemon
+    /// does not lead.
+    async fn events(&self, query: &str, age: Duration) -> Result<EventsExplanation, ApiError>;
+
+    /// Makes one attempt of a probe, given by its index in the list of the task's probes: its
+    /// check, its health checks, its readiness check. Without an index, the first probe that this
+    /// daemon makes is used.
+    ///
+    /// # Errors
+    /// 404 for an unknown task, 409 for one that does not run, 422 for one without such a probe,
+    /// 503 while this daemon does not lead.
+    async fn probe(&self, task: &str, check: Option<usize>) -> Result<ProbeExplanation, ApiError>;
 }
 
 /// Explains which agents may run one more instance of a run spec. The explanation has the run

@@ -9,7 +9,7 @@
 //! * [`ServiceHandle`]: the running service, as the rest of the daemon uses it. [`serve`] serves a
 //!   port for one service, [`ServicePort`] a port that several services share.
 //! * [`ask`] sends a request to an actor and waits for the [`Reply`].
-//! * [`Placements`] explains to operators where tasks may run.
+//! * [`Explain`] explains to operators what plugins decide about tasks and events.
 //!
 //! A service implements [`FrameworkService`] and wires these together in its `start.rs`. The rules,
 //! records and routes of a service are in its own crate.
@@ -43,7 +43,10 @@ mod service;
 pub use actor::{ActorError, Reply, ask};
 pub use daemon_key::daemon_key;
 pub use error::{Error, Result, ServiceError, StateError};
-pub use explain::{PlacementExplanation, Placements, explain_pending, explain_run_spec};
+pub use explain::{
+    EventsExplanation, Explain, ExplainDecisions, PlacementExplanation, ProbeExplanation, explain_pending,
+    explain_run_spec,
+};
 pub use forwarding::{Forwarding, RequestedUri, Route};
 pub use framework::{Abdication, Framework, FrameworkService, LeaderTerm, RunningTerm};
 pub use leader::{InstalledHandles, Leader, LeaderAddress, LeaderHandles, NoLeader};

@@ -1,11 +1,11 @@
-//! Explains to operators where a pending datastore, server or agent may run. See [`Placements`].
+//! Explains to operators where a pending datastore, server or agent may run. See [`Explain`].
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::StatusCode;
 use transom_cluster::TaskId;
-use transom_framework::{Leader, PlacementExplanation, Placements, explain_pending};
+use transom_framework::{Explain, Leader, PlacementExplanation, explain_pending};
 use transom_plugin_host::printable;
 use transom_web::ApiError;
 
@@ -24,7 +24,7 @@ pub struct Explainer {
 }
 
 #[async_trait]
-impl Placements for Explainer {
+impl Explain for Explainer {
     /// Explains which agents may run a member, which must be pending. The id is kind and number:
     /// `server/0`.
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {

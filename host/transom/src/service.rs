@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Serialize;
 use transom_cli::overview::ServiceState;
-use transom_framework::{FrameworkStatus, Placements, Routes};
+use transom_framework::{Explain, FrameworkStatus, Routes};
 
 /// A running service.
 #[async_trait]
@@ -23,14 +23,15 @@ pub(crate) trait Service: Send + Sync {
     /// The service's part of `/v1/overview`, read from snapshots.
     fn summary(&self) -> ServiceState;
 
-    /// Explains the placement of the service's tasks; `None` for a service without a framework.
-    fn placements(&self) -> Option<Arc<dyn Placements>> {
+    /// Explains the decisions of plugins about the service's tasks; `None` for a service without a
+    /// framework.
+    fn explainer(&self) -> Option<Arc<dyn Explain>> {
         None
     }
 
-    /// Explains the decisions of plugins about events and checks; `None` for a service without them.
-    fn explainer(&self) -> Option<&transom_apps::Explainer> {
-        None
+    /// The extension points whose plugins the service calls.
+    fn extension_points(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// The routes of the service's HTTP port, for the admin port, which controls access itself.

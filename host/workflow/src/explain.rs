@@ -1,11 +1,11 @@
-//! Explains to operators where a pending job may run. See [`Placements`].
+//! Explains to operators where a pending job may run. See [`Explain`].
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::StatusCode;
 use transom_cluster::TaskId;
-use transom_framework::{Leader, PlacementExplanation, Placements, explain_pending};
+use transom_framework::{Explain, Leader, PlacementExplanation, explain_pending};
 use transom_plugin_host::printable;
 use transom_web::ApiError;
 
@@ -22,7 +22,7 @@ pub struct Explainer {
 }
 
 #[async_trait]
-impl Placements for Explainer {
+impl Explain for Explainer {
     /// Explains which agents may run a job. The job has to be pending, because a job runs once.
     async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
         let job = JobId::parse(id).map_err(|problem| {

@@ -13,8 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
 use serde::Deserialize;
-use transom_apps::Explainer;
-use transom_framework::Placements;
+use transom_framework::{Explain, ExplainDecisions};
 use transom_plugin_host::printable;
 use transom_web::{ApiError, Owner, Share, Shares};
 
@@ -26,33 +25,28 @@ const MAX_CONCURRENT: usize = 4;
 /// The kubernetes service, whose named instances are `kubernetes.NAME`.
 const KUBERNETES: &str = "kubernetes";
 
-/// The services' explainers, and the budget of concurrent explanations.
+/// The services' explainers by the names of the services, and the budget of concurrent explanations.
 #[derive(Clone)]
-struct Explain {
-    /// Explains events and checks. `None`: the apps service is switched off.
-    explainer: Option<Explainer>,
-    /// Explain the placement of tasks; the key is the name of the service.
-    placements: Arc<[(&'static str, Arc<dyn Placements>)]>,
+struct Explainers {
+    services: Arc<[(&'static str, Arc<dyn Explain>)]>,
     budget: Shares,
 }
 
 pub(super) fn routes(services: &Services) -> Router {
-    let explainer = services.iter().find_map(|service| service.explainer().cloned());
-    let placements = services
+    let explainers = services
         .iter()
-        .filter_map(|service| Some((service.name(), service.placements()?)));
+        .filter_map(|service| Some((service.name(), service.explainer()?)));
     Router::new()
         .route("/v1/plugins/explain/matcher", get(matcher))
         .route("/v1/plugins/explain/filter", get(filter))
         .route("/v1/plugins/explain/probe", post(probe))
-        .with_state(Explain {
-            explainer,
-            placements: placements.collect(),
+        .with_state(Explainers {
+            services: explainers.collect(),
             budget: Shares::new("admin", "explanations", MAX_CONCURRENT),
         })
 }
 
-impl Explain {
+impl Explainers {
     /// Returns the share of the budget that the caller holds during an explanation.
     fn take_share(&self, owner: Owner) -> Result<Share, ApiError> {
         self.budget.take(owner, 1).ok_or_else(|| {
@@ -63,41 +57,40 @@ impl Explain {
     }
 
     /// The explainer of events and checks.
-    fn explainer(&self, explained: &str) -> Result<&Explainer, ApiError> {
-        self.explainer
-            .as_ref()
-            .ok_or_else(|| switched_off("apps", explained))
+    fn decisions(&self, explained: &str) -> Result<&dyn ExplainDecisions, ApiError> {
+        let mut services = self.services.iter();
+        let found = services.find_map(|(_, explainer)| explainer.decisions());
+        found.ok_or_else(|| switched_off("apps", explained))
     }
 
-    /// The explainer of the placement of a service's tasks.
-    fn placements(&self, service: &str, explained: &str) -> Result<&dyn Placements, ApiError> {
-        self.find_placements(service)
-            .ok_or_else(|| switched_off(service, explained))
+    /// The explainer of a service's tasks.
+    fn of(&self, service: &str, explained: &str) -> Result<&dyn Explain, ApiError> {
+        let found = self.find(service);
+        found.ok_or_else(|| switched_off(service, explained))
     }
 
-    fn find_placements(&self, service: &str) -> Option<&dyn Placements> {
-        let mut all = self.placements.iter();
-        all.find(|(name, _)| *name == service)
-            .map(|(_, placements)| &**placements)
+    fn find(&self, service: &str) -> Option<&dyn Explain> {
+        let mut services = self.services.iter();
+        let (_, explainer) = services.find(|(name, _)| *name == service)?;
+        Some(&**explainer)
     }
 
     /// The instance of the kubernetes service that has a member, and the member's id there:
     /// `server/0` of the only instance, `NAME/server/0` of `[kubernetes.NAME]`.
-    fn placements_of_member<'a>(&self, member: &'a str) -> Result<(&dyn Placements, &'a str), ApiError> {
+    fn of_member<'a>(&self, member: &'a str) -> Result<(&dyn Explain, &'a str), ApiError> {
         if let Some((name, member_id)) = member.split_once('/')
             && member_id.contains('/')
-            && let Some(placements) = self.find_placements(&format!("{KUBERNETES}.{name}"))
+            && let Some(explainer) = self.find(&format!("{KUBERNETES}.{name}"))
         {
-            return Ok((placements, member_id));
+            return Ok((explainer, member_id));
         }
-        let names = self.placements.iter().filter_map(|(name, _)| {
+        let names = self.services.iter().filter_map(|(name, _)| {
             let name = name.strip_prefix(KUBERNETES)?;
             name.strip_prefix('.')
         });
         let names: Vec<&str> = names.collect();
         if names.is_empty() {
-            let placements = self.placements(KUBERNETES, "members of Kubernetes clusters");
-            return Ok((placements?, member));
+            return Ok((self.of(KUBERNETES, "members of Kubernetes clusters")?, member));
         }
         Err(ApiError::bad_request(format!(
             "{:?} does not name an instance of the kubernetes service; expected NAME/KIND/NUMBER, for \
@@ -130,36 +123,36 @@ struct Placement {
     app: Option<String>,
     /// The id of the workflow job.
     job: Option<String>,
-    /// The member of a Kubernetes cluster, see [`Explain::placements_of_member`].
+    /// The member of a Kubernetes cluster, see [`Explainers::of_member`].
     member: Option<String>,
 }
 
 async fn matcher(
-    State(explain): State<Explain>,
+    State(explainers): State<Explainers>,
     owner: Owner,
     query: Result<Query<Placement>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(placement) = query.map_err(|error| invalid_query(&error, "?app=/shop/web"))?;
-    let _share = explain.take_share(owner)?;
-    let (placements, id, shown_id) = match &placement {
+    let _share = explainers.take_share(owner)?;
+    let (explainer, id, shown_id) = match &placement {
         Placement {
             app: Some(id),
             job: None,
             member: None,
-        } => (explain.placements("apps", "apps and pods")?, id.as_str(), None),
+        } => (explainers.of("apps", "apps and pods")?, id.as_str(), None),
         Placement {
             app: None,
             job: Some(id),
             member: None,
-        } => (explain.placements("workflow", "jobs")?, id.as_str(), None),
+        } => (explainers.of("workflow", "jobs")?, id.as_str(), None),
         Placement {
             app: None,
             job: None,
             member: Some(member),
         } => {
-            let (placements, id) = explain.placements_of_member(member)?;
+            let (explainer, id) = explainers.of_member(member)?;
             // Members of several instances have the same ids.
-            (placements, id, (id != member).then_some(member))
+            (explainer, id, (id != member).then_some(member))
         }
         _ => {
             return Err(ApiError::bad_request(
@@ -168,7 +161,7 @@ async fn matcher(
             ));
         }
     };
-    let mut explanation = placements.explain(id).await?;
+    let mut explanation = explainer.explain(id).await?;
     if let Some(id) = shown_id {
         explanation.id.clone_from(id);
     }
@@ -191,14 +184,14 @@ fn default_since() -> String {
 }
 
 async fn filter(
-    State(explain): State<Explain>,
+    State(explainers): State<Explainers>,
     owner: Owner,
     query: Result<Query<Events>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let example = "?query=event_type%3Dstatus_update_event&since=1h";
     let Query(Events { query, since }) = query.map_err(|error| invalid_query(&error, example))?;
     let since = duration(&since)?;
-    let (explainer, _share) = (explain.explainer("events")?, explain.take_share(owner)?);
+    let (explainer, _share) = (explainers.decisions("events")?, explainers.take_share(owner)?);
     Ok(EscapedJson(explainer.events(&query, since).await?).into_response())
 }
 
@@ -211,7 +204,11 @@ struct Attempt {
     check: Option<usize>,
 }
 
-async fn probe(State(explain): State<Explain>, owner: Owner, body: Bytes) -> Result<Response, ApiError> {
+async fn probe(
+    State(explainers): State<Explainers>,
+    owner: Owner,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     // Far more than the id of a task has.
     const MAX_BYTES: usize = 16 << 10;
     if body.len() > MAX_BYTES {
@@ -224,11 +221,11 @@ async fn probe(State(explain): State<Explain>, owner: Owner, body: Bytes) -> Res
             printable(&error.to_string())
         ))
     })?;
-    let mut placements = explain.placements.iter();
-    if let Some(reason) = placements.find_map(|(_, placements)| placements.probe_rejection(&task)) {
+    let mut services = explainers.services.iter();
+    if let Some(reason) = services.find_map(|(_, explainer)| explainer.probe_rejection(&task)) {
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
     }
-    let (explainer, _share) = (explain.explainer("checks")?, explain.take_share(owner)?);
+    let (explainer, _share) = (explainers.decisions("checks")?, explainers.take_share(owner)?);
     Ok(EscapedJson(explainer.probe(&task, check).await?).into_response())
 }
 
@@ -241,29 +238,28 @@ mod tests {
 
     use super::*;
 
-    /// A daemon that runs `services`, and no explainer of the apps service.
-    fn daemon_with(services: &[&'static str]) -> State<Explain> {
-        let placements = services
+    /// A daemon that runs `services`, none of which explains events and checks.
+    fn daemon_with(services: &[&'static str]) -> State<Explainers> {
+        let explainers = services
             .iter()
-            .map(|name| (*name, Arc::new(NamedPlacements(name)) as Arc<dyn Placements>));
-        State(Explain {
-            explainer: None,
-            placements: placements.collect(),
+            .map(|name| (*name, Arc::new(Named(name)) as Arc<dyn Explain>));
+        State(Explainers {
+            services: explainers.collect(),
             budget: Shares::new("admin", "explanations", MAX_CONCURRENT),
         })
     }
 
-    fn empty_daemon() -> State<Explain> {
+    fn empty_daemon() -> State<Explainers> {
         daemon_with(&[])
     }
 
     /// A stand-in for a service: its explanations contain its name, and a task of that name has no
     /// check.
     #[derive(Debug)]
-    struct NamedPlacements(&'static str);
+    struct Named(&'static str);
 
     #[async_trait::async_trait]
-    impl Placements for NamedPlacements {
+    impl Explain for Named {
         async fn explain(&self, id: &str) -> Result<PlacementExplanation, ApiError> {
             Ok(PlacementExplanation {
                 id: id.to_owned(),
@@ -285,7 +281,7 @@ mod tests {
         request(empty_daemon, path, body).await
     }
 
-    async fn request(daemon: impl Fn() -> State<Explain>, path: &str, body: &str) -> (StatusCode, String) {
+    async fn request(daemon: impl Fn() -> State<Explainers>, path: &str, body: &str) -> (StatusCode, String) {
         let uri = format!("http://admin/{path}").parse().unwrap();
         let result = match path.split('?').next() {
             Some("matcher") => matcher(daemon(), Owner::Full, Query::try_from_uri(&uri)).await,
@@ -300,15 +296,15 @@ mod tests {
 
     #[tokio::test]
     async fn read_only_user_leaves_explanations_for_the_full_one() {
-        let State(explain) = daemon_with(&["workflow"]);
+        let State(explainers) = daemon_with(&["workflow"]);
         let status = async |owner| {
             let uri = "http://admin/matcher?job=x".parse().unwrap();
             let query = Query::try_from_uri(&uri);
-            let result = matcher(State(explain.clone()), owner, query).await;
+            let result = matcher(State(explainers.clone()), owner, query).await;
             result.into_response().status().as_u16()
         };
         let mut held = Vec::new();
-        while let Some(share) = explain.budget.take(Owner::Reader, 1) {
+        while let Some(share) = explainers.budget.take(Owner::Reader, 1) {
             held.push(share);
         }
         assert_eq!(held.len(), MAX_CONCURRENT / 2);

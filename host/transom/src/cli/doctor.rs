@@ -37,6 +37,7 @@ use transom_config::Settings;
 use transom_plugin_host::{printable, printable_json};
 
 use super::ports::Port;
+use crate::daemon::services::SERVICES;
 pub(super) use finding::{Finding, State};
 
 /// Timeout of one check: the whole run takes little longer.
@@ -173,22 +174,14 @@ pub(super) async fn run_checks(settings: &Settings, file: &Path, progress: bool)
 }
 
 fn configuration(settings: &Settings, file: &Path) -> Finding {
-    let services = [
-        ("apps", settings.apps.is_some()),
-        ("discovery", settings.discovery.is_some()),
-        ("kubernetes", !settings.kubernetes().is_empty()),
-        ("workflow", settings.workflow.is_some()),
-    ];
-    let enabled: Vec<_> = services
-        .iter()
-        .filter(|(_, enabled)| *enabled)
-        .map(|(name, _)| *name)
-        .collect();
+    let enabled = SERVICES.iter().filter(|kind| kind.is_enabled(settings));
+    let enabled: Vec<&str> = enabled.map(|kind| kind.name()).collect();
     if enabled.is_empty() {
+        let sections: Vec<String> = SERVICES.iter().map(|kind| format!("[{}]", kind.name())).collect();
         return Finding::warning(
             "configuration",
             format!("{} is valid and enables no service", file.display()),
-            "Add a section: [apps], [discovery], [kubernetes] or [workflow].",
+            format!("Add a section: {}.", sections.join(", ")),
         );
     }
     Finding::ok(

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use transom_cli::overview::{ServiceState, Waiting};
 use transom_config::Settings;
-use transom_framework::{Placements, Routes, ServiceHandle};
+use transom_framework::{Explain, Routes, ServiceHandle};
 
 use super::Addresses;
 use super::reserved::ReservedPort;
@@ -30,7 +30,7 @@ pub(crate) use kubernetes::Kubernetes;
 pub(crate) use workflow::Workflow;
 
 /// All kinds of services, in the order in which they are started.
-pub(crate) const SERVICES: [&dyn ServiceKind; 4] = [&Apps, &Discovery, &Kubernetes, &Workflow];
+pub(crate) const SERVICES: &[&dyn ServiceKind] = &[&Apps, &Discovery, &Kubernetes, &Workflow];
 
 /// A port of a service: its name in `--port NAME=N`, and the setting that it overrides.
 pub(crate) type PortName = (&'static str, &'static str);
@@ -38,6 +38,17 @@ pub(crate) type PortName = (&'static str, &'static str);
 /// A service that the settings may enable.
 #[async_trait]
 pub(crate) trait ServiceKind: Sync {
+    /// The name of the service, which is that of its section.
+    fn name(&self) -> &'static str;
+
+    /// Whether the settings enable the service.
+    fn is_enabled(&self, settings: &Settings) -> bool;
+
+    /// Documents of the service's API for `transom bundle`: their paths and descriptions.
+    fn lists(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// The ports of the service.
     fn ports(&self) -> &'static [PortName];
 
@@ -98,8 +109,9 @@ struct FrameworkService {
     service: ServiceHandle,
     /// Reads the service's part of `/v1/overview`.
     summary: Box<dyn Fn() -> ServiceState + Send + Sync>,
-    placements: Arc<dyn Placements>,
-    explainer: Option<transom_apps::Explainer>,
+    explainer: Arc<dyn Explain>,
+    /// See [`Service::extension_points`].
+    extension_points: &'static [&'static str],
 }
 
 #[async_trait]
@@ -125,12 +137,12 @@ impl Service for FrameworkService {
         (self.summary)()
     }
 
-    fn placements(&self) -> Option<Arc<dyn Placements>> {
-        Some(Arc::clone(&self.placements))
+    fn explainer(&self) -> Option<Arc<dyn Explain>> {
+        Some(Arc::clone(&self.explainer))
     }
 
-    fn explainer(&self) -> Option<&transom_apps::Explainer> {
-        self.explainer.as_ref()
+    fn extension_points(&self) -> &'static [&'static str] {
+        self.extension_points
     }
 
     fn routes(&self) -> Option<Routes> {

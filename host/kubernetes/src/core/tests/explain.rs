@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use transom_cluster::v1::TaskState;
-use transom_framework::Placements;
+use transom_framework::Explain;
 
 use super::Site;
 use crate::kind::Kind;

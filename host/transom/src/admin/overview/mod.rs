@@ -89,7 +89,10 @@ impl Overviews {
             }
             store
         });
-        let plugins = sources.plugins.as_ref().map(|host| plugins(host, &services));
+        let plugins = sources
+            .plugins
+            .as_ref()
+            .map(|host| plugins(host, &sources.services));
         let mut overview = Overview {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api: API,
@@ -142,7 +145,7 @@ fn service(service: &dyn crate::service::Service) -> Service {
 }
 
 /// The plugins, and which of their extension points the services use.
-fn plugins(host: &Plugins, services: &[Service]) -> document::Plugins {
+fn plugins(host: &Plugins, services: &Services) -> document::Plugins {
     let list = host.list();
     let count = |which: fn(&Status) -> bool| list.iter().filter(|status| which(status)).count() as u64;
     let has_rollout = |status: &Status, kind| status.rollout.as_ref().is_some_and(|it| it.kind == kind);
@@ -205,36 +208,31 @@ fn quarantine_reason(host: &Plugins, status: &Status) -> Option<String> {
     })
 }
 
-fn points(host: &Plugins, list: &[Status], services: &[Service]) -> Vec<Point> {
+fn points(host: &Plugins, list: &[Status], services: &Services) -> Vec<Point> {
     let bindings = host.bindings();
     let single = |name: &String| vec![name.clone()];
-    let enabled_services = |names: &[&str]| -> Vec<String> {
-        let used = services.iter().map(|service| &service.name);
-        // The service of an instance is named `kubernetes.NAME`.
-        used.filter(|name| names.contains(&name.split('.').next().unwrap_or_default()))
-            .cloned()
-            .collect()
+    let used_by = |point| {
+        let users = services
+            .iter()
+            .filter(|service| service.extension_points().contains(&point));
+        users.map(|service| service.name().to_owned()).collect()
     };
     let is_serving = |name: &String| {
         list.iter()
             .any(|status| status.name == *name && status.state == PluginState::Serving)
     };
     let points = [
-        (
-            "matcher",
-            bindings.matchers.clone(),
-            &["apps", "workflow", "kubernetes"][..],
-        ),
-        ("filter", bindings.filters.clone(), &["apps"]),
-        ("bootstrap", single(&bindings.bootstrap), &["kubernetes"]),
-        ("http checks", single(&bindings.http), &["apps"]),
-        ("tcp checks", single(&bindings.tcp), &["apps"]),
-        ("exec checks", single(&bindings.exec), &["apps"]),
+        ("matcher", bindings.matchers.clone()),
+        ("filter", bindings.filters.clone()),
+        ("bootstrap", single(&bindings.bootstrap)),
+        ("http checks", single(&bindings.http)),
+        ("tcp checks", single(&bindings.tcp)),
+        ("exec checks", single(&bindings.exec)),
     ];
-    let points = points.into_iter().map(|(point, plugins, users)| Point {
+    let points = points.into_iter().map(|(point, plugins)| Point {
         point: point.to_owned(),
         missing: plugins.iter().filter(|name| !is_serving(name)).cloned().collect(),
-        used_by: enabled_services(users),
+        used_by: used_by(point),
         plugins,
     });
     points.collect()

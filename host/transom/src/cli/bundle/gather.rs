@@ -12,6 +12,7 @@ use transom_config::{Overrides, Settings};
 use super::archive::{Member, bounded};
 use super::masks::{self, Secrets};
 use crate::cli::doctor;
+use crate::daemon::services::SERVICES;
 
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,15 +24,6 @@ const ADMIN: [(&[&str], &str, &str); 3] = [
     (&["ready"], "ready.json", "readiness of the services"),
     (&["metrics"], "metrics.txt", "metrics"),
     (&["v1", "plugins"], "plugins.json", "plugins"),
-];
-
-/// Lists of the services: service, path in its API, and description.
-const LISTS: [(&str, &str, &str); 5] = [
-    ("apps", "v2/deployments", "running deployments"),
-    ("apps", "v2/queue", "instances that are not launched, and why"),
-    ("apps", "v2/tasks", "tasks"),
-    ("workflow", "v0/queue", "jobs that are not launched, and why"),
-    ("discovery", "v1/version", "version of discovery"),
 ];
 
 /// A valid configuration.
@@ -211,7 +203,8 @@ impl Gathered {
     /// Adds the lists of a service. They are requested from the admin port: the address of the
     /// service's own port may be one of another machine, which must not receive the credentials.
     async fn lists(&mut self, connection: &Connection, service: &str) {
-        for (_, path, about) in LISTS.iter().filter(|(name, ..)| *name == service) {
+        let kind = SERVICES.iter().find(|kind| kind.name() == service);
+        for (path, about) in kind.map(|kind| kind.lists()).into_iter().flatten() {
             let name = format!("state/{service}-{}.json", path.replace('/', "-"));
             let segments: Vec<&str> = ["v1", "services", service]
                 .into_iter()

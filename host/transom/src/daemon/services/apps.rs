@@ -25,6 +25,22 @@ pub(crate) struct Apps;
 
 #[async_trait]
 impl ServiceKind for Apps {
+    fn name(&self) -> &'static str {
+        "apps"
+    }
+
+    fn is_enabled(&self, settings: &Settings) -> bool {
+        settings.apps.is_some()
+    }
+
+    fn lists(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("v2/deployments", "running deployments"),
+            ("v2/queue", "instances that are not launched, and why"),
+            ("v2/tasks", "tasks"),
+        ]
+    }
+
     fn ports(&self) -> &'static [PortName] {
         &[("apps", "apps.port")]
     }
@@ -119,8 +135,8 @@ impl BoundService for BoundApps {
         Ok(vec![Box::new(FrameworkService {
             service,
             summary: Box::new(move || state(&summaries)),
-            placements: Arc::new(explainer.clone()),
-            explainer: Some(explainer),
+            explainer: Arc::new(explainer),
+            extension_points: &["matcher", "filter", "http checks", "tcp checks", "exec checks"],
         })])
     }
 }

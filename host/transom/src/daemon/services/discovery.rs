@@ -24,6 +24,18 @@ pub(crate) struct Discovery;
 
 #[async_trait]
 impl ServiceKind for Discovery {
+    fn name(&self) -> &'static str {
+        "discovery"
+    }
+
+    fn is_enabled(&self, settings: &Settings) -> bool {
+        settings.discovery.is_some()
+    }
+
+    fn lists(&self) -> &'static [(&'static str, &'static str)] {
+        &[("v1/version", "version of discovery")]
+    }
+
     fn ports(&self) -> &'static [PortName] {
         &[("dns", "discovery.port"), ("discovery", "discovery.http_port")]
     }

@@ -32,6 +32,14 @@ pub(crate) struct Kubernetes;
 
 #[async_trait]
 impl ServiceKind for Kubernetes {
+    fn name(&self) -> &'static str {
+        "kubernetes"
+    }
+
+    fn is_enabled(&self, settings: &Settings) -> bool {
+        !settings.kubernetes().is_empty()
+    }
+
     fn ports(&self) -> &'static [PortName] {
         &[("kubernetes", "kubernetes.port")]
     }
@@ -171,13 +179,13 @@ impl BoundService for BoundKubernetes {
         let started = transom_kubernetes::start(instances, port, self.scripts, resources);
         let mut services: Vec<Box<dyn Service>> = Vec::new();
         for ((service, runner), framework) in started.context(Unavailable)?.into_iter().zip(frameworks) {
-            let (summaries, placements) = (runner.summaries(), Arc::new(runner.explainer()));
+            let (summaries, explainer) = (runner.summaries(), Arc::new(runner.explainer()));
             context.run(&service, framework, runner);
             services.push(Box::new(FrameworkService {
                 service,
                 summary: Box::new(move || state(&summaries)),
-                placements,
-                explainer: None,
+                explainer,
+                extension_points: &["matcher", "bootstrap"],
             }));
         }
         Ok(services)

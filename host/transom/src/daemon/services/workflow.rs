@@ -25,6 +25,18 @@ pub(crate) struct Workflow;
 
 #[async_trait]
 impl ServiceKind for Workflow {
+    fn name(&self) -> &'static str {
+        "workflow"
+    }
+
+    fn is_enabled(&self, settings: &Settings) -> bool {
+        settings.workflow.is_some()
+    }
+
+    fn lists(&self) -> &'static [(&'static str, &'static str)] {
+        &[("v0/queue", "jobs that are not launched, and why")]
+    }
+
     fn ports(&self) -> &'static [PortName] {
         &[("workflow", "workflow.port")]
     }
@@ -102,13 +114,13 @@ impl BoundService for BoundWorkflow {
             context.token.child_token(),
         );
         let (service, runner) = started.context(Unavailable)?;
-        let (summaries, placements) = (runner.summaries(), Arc::new(runner.explainer()));
+        let (summaries, explainer) = (runner.summaries(), Arc::new(runner.explainer()));
         context.run(&service, framework, runner);
         Ok(vec![Box::new(FrameworkService {
             service,
             summary: Box::new(move || state(&summaries)),
-            placements,
-            explainer: None,
+            explainer,
+            extension_points: &["matcher"],
         })])
     }
 }
