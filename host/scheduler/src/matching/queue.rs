@@ -8,7 +8,7 @@
 //! prevent starvation, tasks that are pending for [`STARVATION_AGE`] are matched first, oldest
 //! first, in one of [`AGING_PASS_INTERVAL`] passes.
 
-mod lanes;
+mod buckets;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use transom_cluster::TaskId;
 use transom_common::trace;
 
 use crate::{Reason, RunSpec, TaskRequest, UnusedOffer};
-use lanes::{Lane, Lanes, Queued, SpecLanes};
+use buckets::{Bucket, Buckets, Queued, SpecBuckets};
 
 pub use snapshot::{PendingSnapshot, PendingSpec};
 
@@ -51,7 +51,7 @@ pub(crate) struct QueuePosition {
 /// of the first, up to [`MAX_BATCH_TASKS`] at once.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    lanes: Lanes,
+    buckets: Buckets,
     /// The delayed tasks, in the order of their earliest launches.
     by_not_before: BTreeSet<(Timestamp, TaskId)>,
     next: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Queue {
     passes_by_priority: u32,
 }
 
-/// The batches of a round that are left: the first task of the next batch of each lane.
+/// The batches of a round that are left: the first task of the next batch of each bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Ready {
     next: BTreeMap<Turn, Arc<Queued>>,
@@ -99,7 +99,7 @@ pub(crate) struct TaskBatch {
     pub(crate) ids: Vec<TaskId>,
     /// The first task.
     first: Arc<Queued>,
-    /// The lane's numbers from here on are not part of it.
+    /// The bucket's numbers from here on are not part of it.
     end: u64,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct MatchFailure {
 impl Queue {
     /// Adds a task, or replaces the request of a pending one.
     pub(crate) fn push(&mut self, request: TaskRequest, now: Timestamp) {
-        let known = self.lanes.tasks.get(&request.id);
+        let known = self.buckets.tasks.get(&request.id);
         if let Some(not_before) = known.and_then(|known| known.request().not_before) {
             self.by_not_before.remove(&(not_before, request.id.clone()));
         }
@@ -128,11 +128,11 @@ impl Queue {
             None => Queued::new(request, now, self.next),
         };
         self.next = self.next.max(queued.number + 1);
-        self.lanes.insert(queued, now);
+        self.buckets.insert(queued, now);
     }
 
     pub(crate) fn remove(&mut self, task: &TaskId) -> Option<Arc<Queued>> {
-        let queued = self.lanes.remove(task)?;
+        let queued = self.buckets.remove(task)?;
         if let Some(not_before) = queued.request().not_before {
             self.by_not_before.remove(&(not_before, task.clone()));
         }
@@ -150,7 +150,7 @@ impl Queue {
             if trace_contexts.len() >= MAX_LINKS {
                 break;
             }
-            if let Some(queued) = self.lanes.tasks.get(id)
+            if let Some(queued) = self.buckets.tasks.get(id)
                 && queued.request().trace.is_recorded()
                 && queued.traced_rounds.fetch_add(1, Ordering::Relaxed) < MAX_TRACED_ROUNDS
             {
@@ -177,7 +177,7 @@ impl Queue {
     }
 
     pub(crate) fn get(&self, task: &TaskId) -> Option<&TaskRequest> {
-        self.lanes.tasks.get(task).map(|queued| queued.request())
+        self.buckets.tasks.get(task).map(|queued| queued.request())
     }
 
     /// The keys of the reservations of these requests.
@@ -189,7 +189,7 @@ impl Queue {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lanes.tasks.len()
+        self.buckets.tasks.len()
     }
 
     /// Begins a pass over other offers.
@@ -200,14 +200,14 @@ impl Queue {
 
     /// Whether a task is starved behind others of a higher priority.
     fn has_starved(&self, now: Timestamp) -> bool {
-        let priority = |lane: &Lane| lane.first().map(|queued| queued.request().priority);
-        let highest = self.lanes.all().filter_map(priority).max();
-        // The first task of a lane is the oldest.
-        let starved = |lane: &Lane| {
-            let first = lane.ready.get_min();
-            priority(lane) < highest && first.is_some_and(|(_, queued)| queued.is_starved(now))
+        let priority = |bucket: &Bucket| bucket.first().map(|queued| queued.request().priority);
+        let highest = self.buckets.all().filter_map(priority).max();
+        // The first task of a bucket is the oldest.
+        let starved = |bucket: &Bucket| {
+            let first = bucket.ready.get_min();
+            priority(bucket) < highest && first.is_some_and(|(_, queued)| queued.is_starved(now))
         };
-        self.lanes.all().any(starved)
+        self.buckets.all().any(starved)
     }
 
     /// Records that this pass launched something.
@@ -227,31 +227,32 @@ impl Queue {
 
     /// Records that the batch was matched.
     pub(crate) fn mark_matched(&mut self, batch: &TaskBatch) {
-        if let Some(lane) = self.lanes.lane_mut(batch.first.request()) {
-            lane.mark_matched(self.pass, batch.end);
+        if let Some(bucket) = self.buckets.bucket_mut(batch.first.request()) {
+            bucket.mark_matched(self.pass, batch.end);
         }
     }
 
     /// Records that not all tasks of the batch were placed.
     pub(crate) fn mark_unplaced(&mut self, batch: &TaskBatch) {
-        self.lanes.mark_unplaced(&batch.spec, self.pass, self.next);
+        self.buckets.mark_unplaced(&batch.spec, self.pass, self.next);
     }
 
     /// Whether a task of this run spec is pending.
     pub(crate) fn contains_spec(&self, run_spec: &str) -> bool {
-        self.lanes.specs.contains_key(run_spec)
+        self.buckets.specs.contains_key(run_spec)
     }
 
     /// The batches of ready tasks that were not matched in this pass.
     pub(crate) fn ready(&mut self, now: Timestamp, is_failing: impl Fn(&str) -> bool) -> Ready {
         self.end_delays(now);
         let mut ready = Ready::default();
-        for (run_spec, lanes) in &self.lanes.specs {
+        for (run_spec, buckets) in &self.buckets.specs {
             let is_failing = is_failing(run_spec);
-            for lane in lanes.lanes() {
-                let next = lane.next(self.pass);
-                if let Some(next) = next.filter(|next| !lanes.is_unplaced(&next.request().spec, self.pass)) {
-                    let turn = self.turn((lanes, lane), next, is_failing, now);
+            for bucket in buckets.buckets() {
+                let next = bucket.next(self.pass);
+                if let Some(next) = next.filter(|next| !buckets.is_unplaced(&next.request().spec, self.pass))
+                {
+                    let turn = self.turn((buckets, bucket), next, is_failing, now);
                     ready.next.insert(turn, Arc::clone(next));
                 }
             }
@@ -264,7 +265,7 @@ impl Queue {
     /// the last round had no time come first, but behind new ones of a higher priority.
     fn turn(
         &self,
-        (lanes, lane): (&SpecLanes, &Lane),
+        (buckets, bucket): (&SpecBuckets, &Bucket),
         first: &Queued,
         is_failing: bool,
         now: Timestamp,
@@ -279,7 +280,7 @@ impl Queue {
         } else {
             match self.cut_at {
                 Some(cut) if position < cut => {
-                    let is_urgent = lanes.is_new(first, lane) && position.priority < cut.priority;
+                    let is_urgent = buckets.is_new(first, bucket) && position.priority < cut.priority;
                     if is_urgent { 0 } else { 2 }
                 }
                 _ => 1,
@@ -297,8 +298,8 @@ impl Queue {
         loop {
             let first = ready.next.first_entry()?;
             let spec = Arc::clone(&first.get().request().spec);
-            let lanes = self.lanes.specs.get(spec.id.as_str());
-            if lanes.is_some_and(|lanes| !lanes.is_unplaced(&spec, self.pass)) {
+            let buckets = self.buckets.specs.get(spec.id.as_str());
+            if buckets.is_some_and(|buckets| !buckets.is_unplaced(&spec, self.pass)) {
                 return Some((spec, first.get().position()));
             }
             first.remove();
@@ -309,10 +310,10 @@ impl Queue {
     pub(crate) fn next_batch(&self, ready: &mut Ready, now: Timestamp) -> Option<TaskBatch> {
         let (spec, _) = self.peek(ready)?;
         let (turn, first) = ready.next.pop_first()?;
-        let lanes = self.lanes.specs.get(spec.id.as_str())?;
-        let lane = lanes.lane_of(first.request())?;
+        let buckets = self.buckets.specs.get(spec.id.as_str())?;
+        let bucket = buckets.bucket_of(first.request())?;
         let is_aged = self.oldest_first && first.is_starved(now);
-        let mut tasks = lane
+        let mut tasks = bucket
             .ready
             .range(first.number..)
             .map(|(_, queued)| queued)
@@ -330,7 +331,7 @@ impl Queue {
             batch.end = queued.number + 1;
         }
         if let Some(next) = tasks.peek() {
-            let turn = self.turn((lanes, lane), next, turn.is_failing, now);
+            let turn = self.turn((buckets, bucket), next, turn.is_failing, now);
             ready.next.insert(turn, Arc::clone(next));
         }
         Some(batch)
@@ -344,7 +345,7 @@ impl Queue {
     /// The allocation roles of the tasks that are ready; `None` if any of them accepts every role.
     pub(crate) fn demanded_roles(&mut self, now: Timestamp) -> Option<BTreeSet<String>> {
         self.end_delays(now);
-        let ready = self.lanes.all().filter_map(|lane| lane.ready.get_min());
+        let ready = self.buckets.all().filter_map(|bucket| bucket.ready.get_min());
         let roles: Option<BTreeSet<&String>> = ready
             .map(|(_, queued)| queued.request().spec.role.as_ref())
             .collect();
@@ -360,14 +361,14 @@ impl Queue {
     fn end_delays(&mut self, now: Timestamp) {
         while self.by_not_before.first().is_some_and(|(at, _)| *at <= now) {
             if let Some((_, task)) = self.by_not_before.pop_first() {
-                self.lanes.end_delay(&task);
+                self.buckets.end_delay(&task);
             }
         }
     }
 
     /// Records why a run spec's tasks were not placed.
     pub(crate) fn record_failure(&mut self, run_spec: &str, failure: MatchFailure) {
-        let Some(stats) = self.lanes.specs.get_mut(run_spec) else {
+        let Some(stats) = self.buckets.specs.get_mut(run_spec) else {
             return;
         };
         let reasons = Arc::make_mut(stats.reasons.get_or_insert_default());
@@ -390,7 +391,7 @@ impl Queue {
         unused: Vec<Arc<UnusedOffer>>,
         now: Timestamp,
     ) {
-        let Some(stats) = self.lanes.specs.get_mut(run_spec) else {
+        let Some(stats) = self.buckets.specs.get_mut(run_spec) else {
             return;
         };
         if let Some(reasons) = &mut stats.reasons {
@@ -405,7 +406,7 @@ impl Queue {
 
     /// Records that some tasks of a run spec were launched.
     pub(crate) fn record_used(&mut self, run_spec: &str, now: Timestamp) {
-        if let Some(stats) = self.lanes.specs.get_mut(run_spec) {
+        if let Some(stats) = self.buckets.specs.get_mut(run_spec) {
             stats.last_used_at = Some(now);
         }
     }
@@ -413,7 +414,7 @@ impl Queue {
     /// All pending tasks, for readers. `blocked_by` is a reason that blocks all of them.
     pub(crate) fn snapshot(&self, blocked_by: Option<Reason>, taken_at: Timestamp) -> PendingSnapshot {
         PendingSnapshot {
-            lanes: self.lanes.clone(),
+            buckets: self.buckets.clone(),
             blocked_by,
             taken_at,
         }

@@ -355,7 +355,7 @@ fn pass_does_not_look_at_all_pending_tasks() {
 fn copies_for_a_reader(tasks: usize) -> usize {
     let mut queue = long_queue(tasks);
     let owners = |snapshot: &PendingSnapshot| -> usize {
-        let tasks = snapshot.lanes.tasks.values();
+        let tasks = snapshot.buckets.tasks.values();
         tasks.map(Arc::strong_count).sum()
     };
     let snapshot = queue.snapshot(None, at(2));

@@ -1,7 +1,7 @@
-//! The pending requests in lanes: a lane has those of one run spec and one priority, in the order of
+//! The pending requests in buckets: a bucket has those of one run spec and one priority, in the order of
 //! submission.
 //!
-//! Matching visits lanes, and of each lane only the requests that it tries. The maps are persistent,
+//! Matching visits buckets, and of each bucket only the requests that it tries. The maps are persistent,
 //! so a snapshot for readers shares them, and the next change copies a few of their nodes.
 
 use std::cmp::Reverse;
@@ -61,15 +61,15 @@ impl Queued {
     }
 }
 
-/// Identifies a lane among those of its run spec id. The lane's requests keep the specification, so
+/// Identifies a bucket among those of its run spec id. The bucket's requests keep the specification, so
 /// that no other one gets its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct LaneKey {
+struct BucketKey {
     priority: Reverse<i32>,
     spec: usize,
 }
 
-impl LaneKey {
+impl BucketKey {
     fn of(request: &TaskRequest) -> Self {
         Self {
             priority: Reverse(request.priority),
@@ -80,7 +80,7 @@ impl LaneKey {
 
 /// Requests of one run spec and one priority by their numbers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct Bucket {
     pub(super) ready: OrdMap<u64, Arc<Queued>>,
     /// Requests before their earliest launch.
     pub(super) delayed: OrdMap<u64, Arc<Queued>>,
@@ -91,7 +91,7 @@ pub(super) struct Lane {
     known_below: u64,
 }
 
-impl Lane {
+impl Bucket {
     /// The first request that was not matched in this pass.
     pub(super) fn next(&self, pass: u64) -> Option<&Arc<Queued>> {
         let from = if self.pass == pass { self.matched_below } else { 0 };
@@ -129,10 +129,10 @@ impl Lane {
     }
 }
 
-/// The lanes of a run spec id, and statistics that are kept while it has any.
+/// The buckets of a run spec id, and statistics that are kept while it has any.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SpecLanes {
-    lanes: OrdMap<LaneKey, Lane>,
+pub(super) struct SpecBuckets {
+    buckets: OrdMap<BucketKey, Bucket>,
     /// `None` before the first round.
     pub(super) reasons: Option<Arc<Reasons>>,
     pub(super) last_used_at: Option<Timestamp>,
@@ -148,25 +148,25 @@ struct Unplaced {
     below: u64,
 }
 
-impl SpecLanes {
-    /// The lanes by priority.
-    pub(super) fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        self.lanes.values()
+impl SpecBuckets {
+    /// The buckets by priority.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.buckets.values()
     }
 
-    pub(super) fn lane_of(&self, request: &TaskRequest) -> Option<&Lane> {
-        self.lanes.get(&LaneKey::of(request))
+    pub(super) fn bucket_of(&self, request: &TaskRequest) -> Option<&Bucket> {
+        self.buckets.get(&BucketKey::of(request))
     }
 
     /// The request that is matched first.
     pub(super) fn first(&self) -> Option<&Arc<Queued>> {
-        let (best, _) = self.lanes.get_min()?;
+        let (best, _) = self.buckets.get_min()?;
         let of_best = self
-            .lanes
+            .buckets
             .iter()
             .take_while(|(key, _)| key.priority == best.priority);
         of_best
-            .filter_map(|(_, lane)| lane.first())
+            .filter_map(|(_, bucket)| bucket.first())
             .min_by_key(|queued| queued.number)
     }
 
@@ -179,15 +179,15 @@ impl SpecLanes {
         spec.volumes.is_empty() && unplaced.is_some_and(is_same)
     }
 
-    /// Whether a request of this lane was never matched.
-    pub(super) fn is_new(&self, queued: &Queued, lane: &Lane) -> bool {
+    /// Whether a request of this bucket was never matched.
+    pub(super) fn is_new(&self, queued: &Queued, bucket: &Bucket) -> bool {
         let spec = &queued.request().spec;
         let unplaced = self.unplaced.as_ref();
         let unplaced = unplaced.filter(|unplaced| Arc::ptr_eq(&unplaced.spec, spec));
         queued.number
             >= unplaced
                 .map_or(0, |unplaced| unplaced.below)
-                .max(lane.known_below)
+                .max(bucket.known_below)
     }
 
     /// The reasons of a request; `blocked_by` is a reason that blocks all of them.
@@ -213,28 +213,28 @@ impl SpecLanes {
 
 /// All pending requests. A clone shares them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lanes {
+pub(super) struct Buckets {
     pub(super) tasks: OrdMap<TaskId, Arc<Queued>>,
     /// By run spec id.
-    pub(super) specs: OrdMap<Arc<str>, SpecLanes>,
+    pub(super) specs: OrdMap<Arc<str>, SpecBuckets>,
 }
 
-impl Lanes {
+impl Buckets {
     /// Adds a request, in place of the one with its id.
     pub(super) fn insert(&mut self, queued: Queued, now: Timestamp) {
         let queued = Arc::new(queued);
         let request = queued.request();
         let replaced = self.tasks.insert(request.id.clone(), Arc::clone(&queued));
-        if let Some(lane) = replaced
+        if let Some(bucket) = replaced
             .as_ref()
-            .and_then(|replaced| self.lane_mut(replaced.request()))
+            .and_then(|replaced| self.bucket_mut(replaced.request()))
         {
-            lane.ready.remove(&queued.number);
-            lane.delayed.remove(&queued.number);
+            bucket.ready.remove(&queued.number);
+            bucket.delayed.remove(&queued.number);
         }
-        let lanes = self.specs.entry(Arc::from(request.spec.id.as_str())).or_default();
-        let lane = lanes.lanes.entry(LaneKey::of(request)).or_default();
-        lane.add(Arc::clone(&queued), is_ready(request, now));
+        let buckets = self.specs.entry(Arc::from(request.spec.id.as_str())).or_default();
+        let bucket = buckets.buckets.entry(BucketKey::of(request)).or_default();
+        bucket.add(Arc::clone(&queued), is_ready(request, now));
         // Only now, so that the statistics of the run spec stay.
         if let Some(replaced) = replaced {
             self.drop_if_empty(replaced.request());
@@ -243,9 +243,9 @@ impl Lanes {
 
     pub(super) fn remove(&mut self, task: &TaskId) -> Option<Arc<Queued>> {
         let queued = self.tasks.remove(task)?;
-        if let Some(lane) = self.lane_mut(queued.request()) {
-            lane.ready.remove(&queued.number);
-            lane.delayed.remove(&queued.number);
+        if let Some(bucket) = self.bucket_mut(queued.request()) {
+            bucket.ready.remove(&queued.number);
+            bucket.delayed.remove(&queued.number);
         }
         self.drop_if_empty(queued.request());
         Some(queued)
@@ -256,26 +256,26 @@ impl Lanes {
         let Some(queued) = self.tasks.get(task).cloned() else {
             return;
         };
-        if let Some(lane) = self.lane_mut(queued.request()) {
-            lane.delayed.remove(&queued.number);
-            lane.add(queued, true);
+        if let Some(bucket) = self.bucket_mut(queued.request()) {
+            bucket.delayed.remove(&queued.number);
+            bucket.add(queued, true);
         }
     }
 
-    pub(super) fn lane_mut(&mut self, request: &TaskRequest) -> Option<&mut Lane> {
+    pub(super) fn bucket_mut(&mut self, request: &TaskRequest) -> Option<&mut Bucket> {
         let spec = self.specs.get_mut(request.spec.id.as_str())?;
-        spec.lanes.get_mut(&LaneKey::of(request))
+        spec.buckets.get_mut(&BucketKey::of(request))
     }
 
     fn drop_if_empty(&mut self, request: &TaskRequest) {
-        let (id, key) = (request.spec.id.as_str(), LaneKey::of(request));
+        let (id, key) = (request.spec.id.as_str(), BucketKey::of(request));
         let Some(spec) = self.specs.get_mut(id) else {
             return;
         };
-        if spec.lanes.get(&key).is_some_and(|lane| lane.len() == 0) {
-            spec.lanes.remove(&key);
+        if spec.buckets.get(&key).is_some_and(|bucket| bucket.len() == 0) {
+            spec.buckets.remove(&key);
         }
-        if spec.lanes.is_empty() {
+        if spec.buckets.is_empty() {
             self.specs.remove(id);
         }
     }
@@ -283,8 +283,8 @@ impl Lanes {
     /// Records that not all tasks of a batch of this specification were placed in this pass. `next`
     /// is the number of the next request.
     pub(super) fn mark_unplaced(&mut self, spec: &Arc<RunSpec>, pass: u64, next: u64) {
-        if let Some(lanes) = self.specs.get_mut(spec.id.as_str()) {
-            lanes.unplaced = Some(Unplaced {
+        if let Some(buckets) = self.specs.get_mut(spec.id.as_str()) {
+            buckets.unplaced = Some(Unplaced {
                 pass,
                 spec: Arc::clone(spec),
                 below: next,
@@ -292,8 +292,8 @@ impl Lanes {
         }
     }
 
-    /// All lanes.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Lane> {
-        self.specs.values().flat_map(SpecLanes::lanes)
+    /// All buckets.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Bucket> {
+        self.specs.values().flat_map(SpecBuckets::buckets)
     }
 }
