@@ -28,6 +28,7 @@ use crate::core::command::Command;
 const READ_CHUNK_BYTES: usize = 64 << 10;
 
 #[derive(JsonSchema, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the document")]
 pub(super) struct Backups<'a> {
     backups: Vec<Backup<'a>>,
     operation: Option<Progress<'a>>,

@@ -156,6 +156,7 @@ struct Calls(Vec<Route<Api>>);
 
 impl Calls {
     /// Adds a call with its description.
+    #[expect(clippy::needless_pass_by_value, reason = "handlers are functions")]
     fn add<T: 'static>(
         &mut self,
         (prefixes, path): (Prefixes, &str),
@@ -290,6 +291,7 @@ impl Calls {
         );
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn add_writes(&mut self) {
         let put = [Method::PUT];
         self.write(

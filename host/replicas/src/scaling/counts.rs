@@ -320,7 +320,7 @@ mod tests {
         Member {
             id,
             condition,
-            since: Timestamp::constant(numbers.below(3) as i64, 0),
+            since: Timestamp::constant(numbers.below(3).cast_signed(), 0),
             wanted: !numbers.is(rare),
             old: numbers.is(rare),
             leaving: numbers.is(rare / 4),

@@ -5,8 +5,6 @@ use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
-use super::document::reference;
-
 /// Collects the schemas that are referred to.
 #[derive(Debug)]
 pub struct Schemas(SchemaGenerator);
@@ -26,12 +24,6 @@ impl Schemas {
         let mut schema = self.0.subschema_for::<T>();
         RecursiveTransform(clean_up).transform(&mut schema);
         schema.to_value()
-    }
-
-    /// A reference to a schema that is of no type.
-    pub fn named(&mut self, name: &str, schema: Value) -> Value {
-        self.0.definitions_mut().insert(name.to_owned(), schema);
-        reference("schemas", name)
     }
 
     /// All schemas by name.

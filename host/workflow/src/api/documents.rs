@@ -68,6 +68,8 @@ struct Waiting {
 struct PendingReason {
     code: String,
     message: String,
+    /// What an operator can do about the code.
+    advice: String,
     /// Constraints that no active agent satisfies.
     unsatisfied_constraints: Vec<String>,
     /// Resources of which the job asks for more than any active agent has, used or not.
@@ -85,6 +87,7 @@ enum Resource {
 
 /// A pending task of a DAG.
 #[derive(JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the document")]
 pub(super) struct Dag {
     dag_id: String,
     task_id: String,

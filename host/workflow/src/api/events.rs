@@ -59,6 +59,7 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
 
 /// Changes of states.
 #[derive(JsonSchema, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the document")]
 pub(super) struct Events<'a> {
     events: Vec<Event<'a>>,
     /// Where to continue.

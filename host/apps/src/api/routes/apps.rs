@@ -30,6 +30,7 @@ fn fields(_: &mut Schemas) -> Value {
 const ROLLBACK: &str = "`{\"version\": …}` alone returns to the definition of that version.";
 const KILLED: &str = "What was killed, as it was before. With `scale`, the deployment.";
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn routes() -> Vec<Route<Api>> {
     vec![
         Route::get("/v2/apps", "listApps", "All apps", apps::list)

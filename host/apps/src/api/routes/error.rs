@@ -7,7 +7,7 @@ use crate::api::change::DeploymentReference;
 
 /// An error.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "only for its schema")]
+#[expect(dead_code, clippy::struct_field_names, reason = "only for its schema")]
 pub(super) struct Error {
     #[schemars(flatten)]
     error: ErrorDocument,
