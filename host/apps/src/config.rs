@@ -1,5 +1,6 @@
 //! The settings of the service, and what they refer to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use transom_registry::network::Destination;
@@ -11,7 +12,7 @@ use crate::{Error, Result, Settings};
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The section.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// The HTTP port.
     pub port: PortConfig,
     /// A built user interface, served under `/ui/`.
@@ -34,9 +35,9 @@ impl Config {
             port: settings.port(),
             ui: None,
             shared_store: false,
-            callback_destinations: crate::callbacks::destinations(&settings.callbacks.allow)?,
+            callback_destinations: crate::settings::destinations(&settings.callbacks.allow)?,
             store_timeout: transom_store::typed::TIMEOUT,
-            settings,
+            settings: Arc::new(settings),
         })
     }
 
@@ -59,6 +60,12 @@ impl From<Settings> for Config {
 #[cfg(test)]
 impl Default for Config {
     fn default() -> Self {
-        Settings::default().into()
+        // The prefix of the stores in fixtures.
+        let framework_name = "apps".to_owned();
+        let settings = Settings {
+            framework_name,
+            ..Settings::default()
+        };
+        settings.into()
     }
 }

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_cluster::v1::{self, CapabilityType};
 use transom_common::{Secret, schema};
+use transom_registry::network::Destination;
 use transom_scheduler::MaintenanceMode;
 use transom_web::{AllowedHost, LoopbackTrust, Origin, PortConfig, PortSettings, port_settings};
 
@@ -166,7 +167,6 @@ transom_common::settings! {
 transom_common::settings! {
     /// `[apps.events]`: the event stream.
     #[derive(PartialEq, Eq)]
-    #[expect(clippy::struct_field_names, reason = "the names are those of the keys")]
     pub struct Events {
         /// The form of plans in deployment events.
         pub plan_format: PlanForm = PlanForm::Both;
@@ -380,7 +380,7 @@ impl Settings {
                 "`apps.local_port_min` is {first}: it must be between 1 and `apps.local_port_max`, which is {last}"
             ));
         }
-        if let Err(text) = crate::callbacks::destinations(&self.callbacks.allow) {
+        if let Err(text) = destinations(&self.callbacks.allow) {
             problems.push(format!(
                 "`apps.callbacks.allow` contains {text:?}: expected a host, an address or a network, each with \
                  or without a port"
@@ -390,6 +390,26 @@ impl Settings {
         problems.extend(network_problem(&self.default_network_name));
         problems
     }
+}
+
+/// Parses the destinations in the settings: in the form that plugins use, or as an address or a
+/// name without a port, which allows any port.
+///
+/// # Errors
+/// Returns the first text that is not a destination.
+pub(crate) fn destinations(texts: &[String]) -> Result<Vec<Destination>, String> {
+    let destination = |text: &String| {
+        let with_any_port = || {
+            let address = text.parse::<std::net::Ipv6Addr>();
+            let host = address.map_or_else(|_| text.clone(), |address| format!("[{address}]"));
+            Destination::parse(&format!("{host}:*"))
+        };
+        let destination = Destination::parse(text).or_else(with_any_port);
+        destination
+            .filter(|destination| *destination != Destination::Task)
+            .ok_or_else(|| text.clone())
+    };
+    texts.iter().map(destination).collect()
 }
 
 /// Checks that names of variables with the prefix are valid.

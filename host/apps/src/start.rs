@@ -41,7 +41,8 @@ pub async fn start(
     let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
     let leader = Leader::new(port.advertised(), election);
     let snapshot = Arc::clone(&dependencies.snapshot);
-    let records = TypedStore::new(Arc::clone(&store), &config.settings.framework_name).with_timeout(config.store_timeout);
+    let records = TypedStore::new(Arc::clone(&store), &config.settings.framework_name)
+        .with_timeout(config.store_timeout);
     format::check(&records).await?;
     let mut mirror = Mirror::new(store, &config.settings.framework_name, Arc::clone(&snapshot));
     mirror.load().await?;

@@ -20,14 +20,14 @@ use transom_plugin_host::matcher;
 use transom_scheduler::{BuildTask, Placement, RunSpec, TaskRecord};
 
 use self::ports::InstancePort;
-use crate::settings::{Checks, GpuScheduling};
 use crate::model::{
     self, App, Artifact, Check, CheckCommand, CheckKind, CheckPort, Constraint, HealthProtocol, IpProtocol,
     ResourceLimit, ResourceLimits, SecretDef, Spec,
 };
+use crate::settings::{Checks, GpuScheduling};
 use crate::time::Moment;
 
-/// DefinitionSettings for the tasks of all apps of this daemon.
+/// Settings for the tasks of all apps of this daemon.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaunchSettings {
     /// Where checks run.

@@ -23,16 +23,16 @@ use transom_scheduler::{AgentLocation, Phase, TaskRecord};
 use transom_store::Leadership;
 use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT, wait_for};
 
-use crate::settings::Feature;
 use crate::core::term::{Dependencies, Metrics};
 use crate::ids::SpecId;
 use crate::model::pod::{Pod, read_pod};
 use crate::model::{App, DefinitionSettings, read};
 use crate::policies::{Component, Policies, View};
+use crate::settings::Feature;
 use crate::time::Moment;
 use crate::{Config, Runner as AppsRunner};
 
-/// DefinitionSettings with every feature.
+/// Settings with every feature.
 pub(crate) fn settings() -> DefinitionSettings {
     DefinitionSettings {
         role: "*".to_owned(),
@@ -316,6 +316,7 @@ impl World {
         let policies: Arc<dyn Policies> = components.clone();
         let mut config: Config = config.into();
         config.port.port = 0;
+        config.port.hostname = "localhost".to_owned();
         let mut registry = Registry::default();
         let dependencies = Dependencies {
             policies,

@@ -29,8 +29,8 @@ impl<T: Bounded> Bounded for Option<T> {
     }
 }
 
-/// What is wrong with the number at `key`, with its bounds, both of which are included; `None` if it
-/// is within them. `unit` follows the upper bound.
+/// The message for the number at `key` if it is out of its bounds, which are included. `unit` follows
+/// the upper bound.
 pub fn out_of_bounds(
     key: fmt::Arguments<'_>,
     value: &impl Bounded,
@@ -132,8 +132,15 @@ mod tests {
     #[test]
     fn missing_keys_have_their_defaults_and_unknown_ones_are_rejected() {
         let settings = read("{}").unwrap();
-        assert_eq!((settings.jobs, settings.interval, settings.name.as_str()), (None, 10, "a"));
-        assert!(read(r#"{"jobs_": 1}"#).unwrap_err().starts_with("unknown field `jobs_`"));
+        assert_eq!(
+            (settings.jobs, settings.interval, settings.name.as_str()),
+            (None, 10, "a")
+        );
+        assert!(
+            read(r#"{"jobs_": 1}"#)
+                .unwrap_err()
+                .starts_with("unknown field `jobs_`")
+        );
     }
 
     #[test]
@@ -148,7 +155,10 @@ mod tests {
                     "`s.interval` is 601: it must be between 1 and 600 seconds",
                 ],
             ),
-            (r#"{"interval": 0}"#, &["`s.interval` is 0: it must be between 1 and 600 seconds"]),
+            (
+                r#"{"interval": 0}"#,
+                &["`s.interval` is 0: it must be between 1 and 600 seconds"],
+            ),
         ] {
             assert_eq!(read(text).unwrap().out_of_bounds("s"), expected, "{text}");
         }

@@ -13,11 +13,11 @@ use super::aliases::{SpecifiedVariables, WithAliases};
 use super::faults::{Faults, error_text};
 use super::file::{Readable, Toml, without_syntax_errors};
 use super::kubernetes::{self, Inheritance, Variables as KubernetesVariables, WithInstances};
-use crate::Apps;
 use super::plugin_bindings::Bindings;
 use super::settings::{Admin, Settings, SettingsVersion};
 use super::skip_ssl::DefaultOfSkipSsl;
 use super::variables::Variables;
+use crate::Apps;
 
 /// Keys given on the command line, as `section.key` to value.
 #[derive(Clone, Debug, Default)]

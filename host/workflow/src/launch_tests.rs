@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use transom_scheduler::AgentLocation;
 
 use super::*;
-use crate::ids::JobId;
 use crate::Variable;
+use crate::ids::JobId;
 use crate::model;
 
 fn variable(name: &str, value: &str) -> Variable {
@@ -73,8 +73,8 @@ fn task_info_is_as_recorded() {
             serde_json::from_value(configured[key].clone()).unwrap_or_default()
         };
         let volumes = pairs("volumes");
-        assert!(volumes.len() < 2, "{volumes:?}");
-        let volume = volumes.first();
+        assert!(volumes.len() <= 2, "{volumes:?}");
+        let (dags, logs) = (volumes.first(), volumes.get(1));
         let defaults = Settings {
             containers: configured["containers"] != false,
             container_image_slave: text("image"),
@@ -82,8 +82,10 @@ fn task_info_is_as_recorded() {
                 .iter()
                 .map(|(name, value)| variable(name, value))
                 .collect(),
-            container_volume_dag_name: volume.map(|(name, _)| name.clone()),
-            container_volume_dag_container_path: volume.map(|(_, path)| path.clone()),
+            container_volume_dag_name: dags.map(|(name, _)| name.clone()),
+            container_volume_dag_container_path: dags.map(|(_, path)| path.clone()),
+            container_volume_logs_name: logs.map(|(name, _)| name.clone()),
+            container_volume_logs_container_path: logs.map(|(_, path)| path.clone()),
             container_volume_driver: text("volume_driver"),
             container_sock: text("sock"),
             container_user_group_id: text("user_group_id"),

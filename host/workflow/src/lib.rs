@@ -74,10 +74,10 @@ mod summary;
 #[cfg(test)]
 mod testing;
 
-pub use settings::{Settings, Variable};
 pub use error::Error;
 pub use explain::Explainer;
 pub use runner::Runner;
+pub use settings::{Settings, Variable};
 pub use start::start;
 pub use summary::{Numbers, Summary, SummaryReader};
 

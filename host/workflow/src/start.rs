@@ -19,7 +19,7 @@ use crate::dependencies::{AgentDirectory, ClusterAdapter, Matcher};
 use crate::job_index::JobIndex;
 use crate::metrics::Metrics;
 use crate::runner::Runner;
-use crate::{Settings, Error, Result};
+use crate::{Error, Result, Settings};
 
 /// The header with the daemons that forwarded a request.
 pub(crate) const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");

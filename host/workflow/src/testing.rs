@@ -34,7 +34,7 @@ use transom_web::Forwarder;
 
 use crate::api::access_rules;
 use crate::dependencies::{ActiveAgent, AgentDirectory, FileChunk, MatchSession, Matcher};
-use crate::{Settings, Explainer, start};
+use crate::{Explainer, Settings, start};
 
 /// The only agent.
 fn agent() -> AgentLocation {

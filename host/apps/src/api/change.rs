@@ -9,9 +9,9 @@ use transom_web::{ApiError, Json};
 
 use super::Api;
 use super::query::Query;
-use crate::settings::OnDeadline;
 use crate::core::command::{Command, Edit, Options, Origin, StartedDeployment};
 use crate::deploy::{Amount, Canary, Deadline};
+use crate::settings::OnDeadline;
 use crate::time::Moment;
 
 type HandlerResult = Result<Response, ApiError>;

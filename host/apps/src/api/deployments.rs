@@ -17,9 +17,9 @@ use super::{Api, append};
 use crate::core::command::{Command, Edit, Options, Origin};
 use crate::core::snapshot::Snapshot;
 use crate::deploy::plan::Action;
-use crate::settings::OnDeadline;
 use crate::deploy::{Deployment, Step};
 use crate::ids::SpecId;
+use crate::settings::OnDeadline;
 use crate::time::Moment;
 
 /// The steps that a change of a group would have.

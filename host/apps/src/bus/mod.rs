@@ -43,8 +43,8 @@ use tokio_util::task::TaskTracker;
 use transom_plugin_host::events::{Event, MAX_EVENT_BYTES, OpenError, Query};
 use transom_web::{Disconnect, Owner, Share, Shares};
 
-use crate::settings::Events;
 use crate::policies::{Policies, View};
+use crate::settings::Events;
 use announcements::Announcements;
 pub(crate) use frame::frames;
 use group::Group;

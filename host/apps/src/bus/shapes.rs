@@ -14,10 +14,10 @@ use transom_plugin_host::Change;
 
 use super::{Gap, Listener, MAX_EVENT_BYTES};
 use crate::check_result::CheckResult;
-use crate::settings::PlanForm;
 use crate::deploy::{Deployment, PlanTexts, Step};
 use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::model::{App, HealthCheck, IpProtocol};
+use crate::settings::PlanForm;
 use crate::time::Moment;
 use transom_replicas::Condition;
 

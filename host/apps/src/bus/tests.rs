@@ -10,8 +10,8 @@ use serde_json::json;
 use transom_testkit::{WAIT_TIMEOUT, wait_for};
 
 use super::*;
-use crate::settings::PlanForm;
 use crate::deploy::PlanTexts;
+use crate::settings::PlanForm;
 use crate::testing::Components;
 
 mod resume;

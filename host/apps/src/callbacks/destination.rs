@@ -32,7 +32,7 @@ pub(super) struct CheckedUrl {
 }
 
 /// The destinations that the settings allow for callbacks.
-pub(super) struct Policy {
+pub(crate) struct Policy {
     allow: Vec<Destination>,
     /// This daemon's own ports and servers.
     reserved: Reserved,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Policy {
 }
 
 impl Policy {
-    pub(super) fn new(allow: Vec<Destination>, reserved: Reserved) -> Self {
+    pub(crate) fn new(allow: Vec<Destination>, reserved: Reserved) -> Self {
         Self {
             allow,
             reserved,

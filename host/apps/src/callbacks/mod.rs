@@ -29,7 +29,6 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_common::{Backoff, Described, error_chain};
-use transom_registry::network::{Destination, Reserved};
 use transom_store::Expect;
 use transom_store::typed::{Changes, TypedStore};
 
@@ -37,8 +36,9 @@ use crate::Error;
 use crate::bus::{Bus, Draft, StreamKey, frames, shapes};
 use crate::settings::Callbacks as Settings;
 use delivery::{Delivery, Queued};
+use destination::CheckedUrl;
 pub(crate) use destination::DestinationError;
-use destination::{CheckedUrl, Policy};
+pub(crate) use destination::Policy;
 
 /// The folder of the records, each under the digest of its URL.
 const KEY_PREFIX: &str = "callbacks/";
@@ -145,8 +145,7 @@ impl Callbacks {
     /// [`Error::State`].
     pub(crate) async fn start(
         settings: &Settings,
-        allowed: Vec<Destination>,
-        reserved: Reserved,
+        policy: Policy,
         store: TypedStore,
         bus: Bus,
         metrics: Metrics,
@@ -157,7 +156,7 @@ impl Callbacks {
         let stored = stored.map_err(|error| Error::of_store("reading callback subscribers", error))?;
         let callbacks = Self {
             shared: Arc::new(Shared {
-                policy: Arc::new(Policy::new(allowed, reserved)),
+                policy: Arc::new(policy),
                 store,
                 bus,
                 subscribers: Mutex::default(),
@@ -327,26 +326,6 @@ impl Callbacks {
             subscriber.is_full = !queued;
         }
     }
-}
-
-/// Parses the destinations in the settings: in the form that plugins use, or as an address or a
-/// name without a port, which allows any port.
-///
-/// # Errors
-/// Returns the first text that is not a destination.
-pub(crate) fn destinations(texts: &[String]) -> Result<Vec<Destination>, String> {
-    let destination = |text: &String| {
-        let with_any_port = || {
-            let address = text.parse::<std::net::Ipv6Addr>();
-            let host = address.map_or_else(|_| text.clone(), |address| format!("[{address}]"));
-            Destination::parse(&format!("{host}:*"))
-        };
-        let destination = Destination::parse(text).or_else(with_any_port);
-        destination
-            .filter(|destination| *destination != Destination::Task)
-            .ok_or_else(|| text.clone())
-    };
-    texts.iter().map(destination).collect()
 }
 
 fn key(url: &str) -> String {

@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 
 use async_trait::async_trait;
-use transom_registry::network::{LookupError, Resolver};
+use transom_registry::network::{LookupError, Reserved, Resolver};
 
 use super::*;
+use crate::settings::destinations;
 
 struct Names;
 

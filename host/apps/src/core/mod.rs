@@ -52,12 +52,12 @@ use transom_store::Store;
 use transom_store::typed::TypedStore;
 
 use crate::bus::{Bus, Draft, shapes};
-use crate::settings::PlanForm;
 use crate::deploy::{Deadline, policy};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::model::DefinitionSettings;
 use crate::probes::{Checker, Occasion, Report};
+use crate::settings::PlanForm;
 use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::tree::Tree;
@@ -122,7 +122,8 @@ impl StoredState {
         config: &Config,
         scheduler: &dyn SchedulerApi,
     ) -> Result<Self> {
-        let store = TypedStore::new(store, &config.settings.framework_name).with_timeout(config.store_timeout);
+        let store =
+            TypedStore::new(store, &config.settings.framework_name).with_timeout(config.store_timeout);
         let format = format::check(&store).await?;
         let repository = Repository::new(store.clone());
         let records = repository.load().await?;

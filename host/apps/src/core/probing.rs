@@ -13,12 +13,12 @@ use super::Core;
 use super::command::Rejection;
 use super::spec_state::SpecState;
 use crate::bus::shapes;
-use crate::settings::Checks;
 use crate::health::{self, HealthState, HealthVerdict, ProbedTask, observe};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, Readiness, Response};
 use crate::model::{HealthCheck, Spec};
 use crate::probes::{AttemptResult, Occasion, Probe, Purpose, Report};
+use crate::settings::Checks;
 use crate::time::Moment;
 
 impl SpecState {

@@ -114,8 +114,8 @@ impl Dependencies {
         snapshot: &Arc<ArcSwap<Snapshot>>,
         term: LeaderTerm,
     ) -> Result<(Handles, RunningTerm)> {
-        let records =
-            TypedStore::new(Arc::clone(&term.store), &config.settings.framework_name).with_timeout(config.store_timeout);
+        let records = TypedStore::new(Arc::clone(&term.store), &config.settings.framework_name)
+            .with_timeout(config.store_timeout);
         let stored = StoredState::load(term.store, config, term.scheduler.as_ref()).await?;
         // Every task of this term ends when the term ends.
         let (token, tracker) = (term.token.child_token(), TaskTracker::new());
@@ -132,8 +132,7 @@ impl Dependencies {
         tracker.spawn(bus.clone().publish_plugin_changes());
         let callbacks = Callbacks::start(
             &config.settings.callbacks,
-            config.callback_destinations.clone(),
-            self.reserved.clone(),
+            callbacks::Policy::new(config.callback_destinations.clone(), self.reserved.clone()),
             records,
             bus.clone(),
             self.metrics.callbacks.clone(),
@@ -170,10 +169,14 @@ impl Dependencies {
             },
             plan_form: config.settings.events.plan_format,
             launch_timeout: config.settings.launch_timeout(),
-            deadline: config.settings.deployments.deadline_seconds.map(|seconds| Deadline {
-                seconds,
-                on_deadline: config.settings.deployments.on_deadline,
-            }),
+            deadline: config
+                .settings
+                .deployments
+                .deadline_seconds
+                .map(|seconds| Deadline {
+                    seconds,
+                    on_deadline: config.settings.deployments.on_deadline,
+                }),
             max_running_deployments: config.settings.max_running_deployments,
             max_apps: config.settings.max_apps,
             max_instances: config.settings.max_instances,

@@ -12,9 +12,9 @@ use transom_common::trace::TraceContext;
 
 use super::layers::{Cycle, Layers};
 use super::{Canary, Change, SharedTexts};
-use crate::settings::OnDeadline;
 use crate::ids::{GroupId, SpecId};
 use crate::model::{Effect, Spec};
+use crate::settings::OnDeadline;
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::tree::edit::EditedSpec;
@@ -250,8 +250,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::settings::Checks;
     use crate::model::App;
+    use crate::settings::Checks;
     use crate::testing::app;
     use crate::tree::edit::Restart;
     use serde_json::{Value, json};

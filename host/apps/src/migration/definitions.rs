@@ -48,7 +48,12 @@ struct Context<'a> {
 
 impl Definitions {
     /// Reads all definitions. Those that cannot be carried are rejected by name.
-    pub(super) fn read(marathon: &Marathon, config: &Settings, index: &TaskIndex, report: &mut Report) -> Self {
+    pub(super) fn read(
+        marathon: &Marathon,
+        config: &Settings,
+        index: &TaskIndex,
+        report: &mut Report,
+    ) -> Self {
         let context = Context {
             config,
             settings: DefinitionSettings::new(config),

@@ -437,7 +437,7 @@ async fn tasks_with_older_ids_are_imported_killed_and_replaced_by_new_ones() {
         {
             scheduler.take_over(serde_json::from_value(task.clone()).unwrap());
         }
-        let world = World::with(Settings::default(), scheduler, Components::new(), dir).await;
+        let world = World::with(crate::Config::default(), scheduler, Components::new(), dir).await;
         let shown = world.get("/v2/apps/web/api").await["app"].clone();
         assert_eq!(
             (&shown["tasks"][0]["id"], &shown["tasksRunning"]),
@@ -588,7 +588,7 @@ async fn store_of_the_first_daemons_is_read_and_gets_its_format() {
     for task in tasks() {
         scheduler.take_over(serde_json::from_value(raw[task].clone()).unwrap());
     }
-    let world = World::with(Settings::default(), scheduler, Components::new(), dir).await;
+    let world = World::with(crate::Config::default(), scheduler, Components::new(), dir).await;
     let apps = world.get("/v2/apps").await;
     assert!(!apps["apps"].as_array().unwrap().is_empty(), "{apps}");
     assert_eq!(world.scheduler.launches(), 0);

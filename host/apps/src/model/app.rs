@@ -10,8 +10,8 @@ use super::{
     Check, Container, Effect, Engine, EnvValue, ExecutorResources, HealthCheck, Network, NetworkMode,
     PortDefinition, PortMapping, ReadinessCheck, ResourceLimits, SecretDef, Volume,
 };
-use crate::settings::Checks;
 use crate::ids::SpecId;
+use crate::settings::Checks;
 use crate::time::Moment;
 
 /// A definition of an app, with all defaults and without deprecated fields.
@@ -332,8 +332,8 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::*;
-    use crate::settings::CheckRunner;
     use crate::model::effects;
+    use crate::settings::CheckRunner;
     use crate::testing::app;
 
     /// A definition that has every field.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    App, Docker, Engine, EnvValue, IpcMode, LinuxInfo, PullConfig, SecretDef, DefinitionSettings, volume_rules,
+    App, DefinitionSettings, Docker, Engine, EnvValue, IpcMode, LinuxInfo, PullConfig, SecretDef,
+    volume_rules,
 };
 use crate::settings::Feature;
 use transom_web::Problems;

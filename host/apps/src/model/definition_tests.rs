@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::volume_tests::{dvdi, volume};
-use super::{App, Invalid, DefinitionSettings, read, rules};
-use crate::settings::Feature;
+use super::{App, DefinitionSettings, Invalid, read, rules};
 use crate::ids::SpecId;
+use crate::settings::Feature;
 use crate::testing::settings;
 use crate::time::Moment;
 use transom_web::Problems;

@@ -10,9 +10,9 @@ use super::network_input::{self, NetworkInput};
 use super::reader::{Reader, nul_characters, read_choice};
 use super::readiness::{self, ReadinessCheck};
 use super::{
-    App, Artifact, Constraint, EnvValue, ExecutorResources, KillSelection, Residency, ResourceLimits,
-    SecretDef, DefinitionSettings, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input, limits_input,
-    patch,
+    App, Artifact, Constraint, DefinitionSettings, EnvValue, ExecutorResources, KillSelection, Residency,
+    ResourceLimits, SecretDef, UnreachableStrategy, UpgradeStrategy, Volume, app, container_input,
+    limits_input, patch,
 };
 use crate::ids::{GroupId, IdError, SpecId};
 use crate::time::Moment;

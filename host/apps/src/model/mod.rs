@@ -14,6 +14,7 @@ mod check_input;
 mod container;
 mod container_input;
 mod container_rules;
+mod definition_settings;
 mod effects;
 mod group;
 mod health_check;
@@ -35,7 +36,6 @@ mod readiness;
 mod resident_rules;
 pub(crate) mod rules;
 mod secret;
-mod definition_settings;
 mod size;
 mod spec;
 mod volume;
@@ -50,6 +50,7 @@ pub(crate) use check::{Check, CheckCommand, CheckKind, CheckPort, PluginCheck};
 pub(crate) use container::{
     Container, Docker, Engine, IpcInfo, IpcMode, LinuxInfo, Parameter, PullConfig, Seccomp,
 };
+pub(crate) use definition_settings::DefinitionSettings;
 pub(crate) use effects::Effect;
 pub(crate) use group::{GroupUpdate, read_group};
 pub(crate) use health_check::{HealthCheck, HealthProtocol, IpProtocol};
@@ -64,7 +65,6 @@ pub(crate) use port::{PortDefinition, PortMapping, Protocol};
 pub(crate) use readiness::{ReadinessCheck, Scheme};
 pub(crate) use rules::COMMAND_EXECUTOR;
 pub(crate) use secret::{EnvValue, SecretDef};
-pub(crate) use definition_settings::DefinitionSettings;
 pub(crate) use size::{Size, json_bytes};
 pub(crate) use spec::Spec;
 pub(crate) use volume::{

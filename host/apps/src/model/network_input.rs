@@ -7,7 +7,7 @@ use super::container_input::{ContainerInput, DockerNetwork};
 use super::port_input::{self, bad_name, is_name};
 use super::reader::Reader;
 use super::reader::read_choice;
-use super::{App, Container, Engine, Network, NetworkMode, PortDefinition, PortMapping, DefinitionSettings};
+use super::{App, Container, DefinitionSettings, Engine, Network, NetworkMode, PortDefinition, PortMapping};
 use transom_web::Problems;
 
 /// The network that upstream's agents use as a bridge.

@@ -2,8 +2,8 @@
 //! attributes component are checked elsewhere.
 
 use super::{
-    App, Check, CheckKind, CheckPort, Engine, ResourceLimit, ResourceLimits, DefinitionSettings, container_rules,
-    health_check, network_rules, readiness, resident_rules,
+    App, Check, CheckKind, CheckPort, DefinitionSettings, Engine, ResourceLimit, ResourceLimits,
+    container_rules, health_check, network_rules, readiness, resident_rules,
 };
 use crate::settings::Feature;
 use transom_web::Problems;

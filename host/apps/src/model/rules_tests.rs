@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::super::{App, AppUpdate, Effect, Invalid, DefinitionSettings, read};
-use crate::settings::{Checks, Feature};
+use super::super::{App, AppUpdate, DefinitionSettings, Effect, Invalid, read};
 use crate::ids::SpecId;
+use crate::settings::{Checks, Feature};
 use crate::time::Moment;
 use transom_web::Problems;
 

@@ -11,8 +11,8 @@ use super::{
     App, Check, Constraint, Effect, HealthCheck, KillSelection, Pod, ReadinessCheck, UnreachableStrategy,
     UpgradeStrategy, VersionInfo,
 };
-use crate::settings::Checks;
 use crate::ids::SpecId;
+use crate::settings::Checks;
 use crate::time::Moment;
 
 /// The definition of an app or of a pod. A clone is cheap.

@@ -2,8 +2,8 @@
 
 use super::network_rules::repeats;
 use super::{
-    App, Container, CsiVolume, DiskKind, DvdiVolume, Engine, ExternalVolume, PersistentVolume, ReadMode,
-    DefinitionSettings, Volume,
+    App, Container, CsiVolume, DefinitionSettings, DiskKind, DvdiVolume, Engine, ExternalVolume,
+    PersistentVolume, ReadMode, Volume,
 };
 use crate::settings::Feature;
 use transom_web::Problems;
@@ -12,7 +12,12 @@ use transom_web::Problems;
 pub(crate) const DRIVER: &str = "dvdi/driver";
 
 /// Adds the problems of the container's volumes.
-pub(super) fn check(app: &App, container: &Container, settings: &DefinitionSettings, problems: &mut Problems) {
+pub(super) fn check(
+    app: &App,
+    container: &Container,
+    settings: &DefinitionSettings,
+    problems: &mut Problems,
+) {
     let names = container.volumes.iter().filter_map(|volume| match volume {
         Volume::External { external, .. } => external.name(),
         _ => None,

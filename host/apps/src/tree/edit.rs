@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use transom_web::Problems;
 
 use super::{Group, Tree, rules as tree_rules};
-use crate::settings::Checks;
 use crate::ids::{GroupId, SpecId, length_problem};
 use crate::model::pod::{PodInput, rules as pod_rules};
 use crate::model::{
-    AppUpdate, Effect, GroupUpdate, Invalid, DefinitionSettings, Size, Spec, VersionInfo, ports, rules,
+    AppUpdate, DefinitionSettings, Effect, GroupUpdate, Invalid, Size, Spec, VersionInfo, ports, rules,
 };
+use crate::settings::Checks;
 use crate::time::Moment;
 
 /// Maximum bytes of an app's or pod's definition as JSON with all defaults.

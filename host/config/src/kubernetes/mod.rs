@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use transom_common::{Secret, schema, settings};
 use transom_web::{AllowedHost, Origin};
 
-
 pub(crate) use autoscale::Agents;
 pub(super) use instances::{
     Inheritance, SECTION as INSTANCES, WithInstances, is_key, names as instance_names, problems,

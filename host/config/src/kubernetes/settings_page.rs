@@ -13,7 +13,13 @@ fn add_rows(rows: &mut Vec<(String, String)>, root: &Value, table: &Value, prefi
         let (key, default) = (format!("{prefix}{name}"), &defaults[name]);
         if default.is_object() {
             let nested = field["$ref"].as_str().and_then(|name| root.pointer(&name[1..]));
-            add_rows(rows, root, nested.expect("its schema"), &format!("{key}."), default);
+            add_rows(
+                rows,
+                root,
+                nested.expect("its schema"),
+                &format!("{key}."),
+                default,
+            );
             continue;
         }
         let words: Vec<&str> = field["description"]
@@ -28,7 +34,11 @@ fn add_rows(rows: &mut Vec<(String, String)>, root: &Value, table: &Value, prefi
             Value::Null => String::new(),
             default => format!("`{default}`"),
         };
-        let row = format!("| `{key}` | {} | {default} | {} |", names.join(", "), words.join(" "));
+        let row = format!(
+            "| `{key}` | {} | {default} | {} |",
+            names.join(", "),
+            words.join(" ")
+        );
         // An empty cell is written as one blank.
         let row = row.replace("|  |", "| |").replace("|  |", "| |");
         rows.push((key, row));

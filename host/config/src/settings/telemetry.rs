@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use reqwest::header::{HeaderName, HeaderValue};
 use transom_common::{Secret, schema, settings};
 
-
 settings! {
     /// `[telemetry]`: traces, exported by OTLP over HTTP (protobuf). Off without an endpoint.
     #[derive(PartialEq)]

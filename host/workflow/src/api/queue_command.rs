@@ -23,9 +23,7 @@ const NO_COMMAND: &str = "Expecting command in queue_command call";
 /// Answers `Ok` when the job is stored.
 pub(super) async fn post(State(api): State<Api>, body: Document) -> Result<Response, ApiError> {
     let shared = Arc::clone(&api.0);
-    let read = body
-        .check(move |body| decode(body, &shared.config))
-        .await?;
+    let read = body.check(move |body| decode(body, &shared.config)).await?;
     let Some(request) = read else {
         return Ok((StatusCode::BAD_REQUEST, plain(NO_COMMAND)).into_response());
     };

@@ -195,12 +195,7 @@ impl Core {
         for (task, limit) in late {
             let Some(run) = self.runs.get(&task) else { continue };
             let reasons = pending.get(&task).map(|pending| pending.reasons);
-            let why = pending_reason::of_job(
-                &run.spec,
-                &self.config,
-                reasons.as_deref(),
-                &self.feasibility,
-            );
+            let why = pending_reason::of_job(&run.spec, &self.config, reasons.as_deref(), &self.feasibility);
             let cause = Cause {
                 message: format!("not launched within {limit} s (max_wait): {}", why.message),
                 reason: Some(MAX_WAIT),
@@ -213,7 +208,8 @@ impl Core {
     /// record is being deleted.
     async fn delete_expired(&mut self, now: Timestamp) {
         let is_old = |at: Timestamp| {
-            Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention()
+            Duration::try_from(now.duration_since(at)).unwrap_or_default()
+                >= self.config.completed_retention()
         };
         let surplus = surplus(
             self.completed.iter().map(|run| run.bytes),

@@ -14,7 +14,7 @@ use crate::dependencies::{AgentDirectory, Matcher};
 use crate::feasibility::{self, ConstraintSets, Feasibility};
 use crate::job_index::JobIndex;
 use crate::metrics::Metrics;
-use crate::{Settings, Result};
+use crate::{Result, Settings};
 
 /// Capacity of the command queue of the core.
 const COMMAND_CAPACITY: usize = 4096;

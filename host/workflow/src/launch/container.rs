@@ -9,7 +9,10 @@ use crate::Settings;
 use crate::model::{self, Mount, Spec};
 
 pub(super) fn container(spec: &Spec, defaults: &Settings, placement: &Placement) -> Container {
-    let image = spec.image.clone().or_else(|| defaults.container_image_slave.clone());
+    let image = spec
+        .image
+        .clone()
+        .or_else(|| defaults.container_image_slave.clone());
     let containerizer = match spec.containerizer {
         model::Containerizer::Docker => Containerizer::Docker {
             privileged: false,
@@ -23,7 +26,11 @@ pub(super) fn container(spec: &Spec, defaults: &Settings, placement: &Placement)
             force_pull: spec.force_pull,
             pull_secret: None,
         }),
-        network: network(spec.network_mode.as_deref().unwrap_or(&defaults.container_network_mode)),
+        network: network(
+            spec.network_mode
+                .as_deref()
+                .unwrap_or(&defaults.container_network_mode),
+        ),
         port_mappings: port_mappings(spec, placement),
         volumes: volumes(spec, defaults),
         ..Container::new(containerizer)

@@ -101,7 +101,10 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Settings) -> Option<Res
 fn spec(fields: &mut Fields<'_>, executor_config: ExecutorConfig, defaults: &Settings) -> Spec {
     let command = command(fields, defaults);
     let image = fields.text(&["image"]);
-    if defaults.containers && image.is_none() && defaults.container_image_slave.is_none() && fields.get(&["image"]).is_none()
+    if defaults.containers
+        && image.is_none()
+        && defaults.container_image_slave.is_none()
+        && fields.get(&["image"]).is_none()
     {
         fields.problems.add(
             "/image",

@@ -24,8 +24,8 @@ use crate::core::snapshot::{Snapshot, SpecView};
 use crate::deploy::Deployment;
 use crate::ids::GroupId;
 use crate::instance::Instance;
-use crate::task::{LaunchSettings, run_spec};
 use crate::model::Spec;
+use crate::task::{LaunchSettings, run_spec};
 use crate::testing::{self, World, operations};
 use crate::time::Moment;
 

@@ -9,7 +9,7 @@ use transom_scheduler::SchedulerApi as _;
 use transom_store::{Entry, Expect, Store as _};
 use transom_testkit::wait_for;
 
-use crate::Settings;
+use crate::Config;
 use crate::core::mirror::Mirror;
 use crate::core::snapshot::Snapshot;
 use crate::testing::World;
@@ -114,7 +114,7 @@ async fn unhealthy_task_is_killed_and_its_instance_launched_again() {
 impl World {
     /// Waits until the store has these health records: whether each check succeeds, by instance.
     async fn wait_for_stored_health(&self, expected: &[&[Option<bool>]]) {
-        let prefix = format!("{}/health/", Settings::default().framework_name);
+        let prefix = format!("{}/health/", Config::default().settings.framework_name);
         wait_for(&format!("{expected:?} in the store"), async || {
             let entries = self.store.scan(&prefix).await.unwrap();
             let alive = |entry: &Entry| {
@@ -134,7 +134,7 @@ impl World {
 impl World {
     /// The health of the only instance as a standby shows it while no daemon leads.
     async fn health_on_standby(&self) -> Option<bool> {
-        let prefix = Settings::default().framework_name;
+        let prefix = Config::default().settings.framework_name.clone();
         for (id, record) in self.scheduler.tasks().iter() {
             let key = format!("{prefix}/tasks/{id}");
             let value = serde_json::to_vec(record).unwrap();

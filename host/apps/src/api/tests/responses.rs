@@ -7,8 +7,8 @@ use transom_store::Store;
 use transom_testkit::wait_for;
 
 use super::sleeper;
-use crate::{Config, Settings};
 use crate::testing::World;
+use crate::{Config, Settings};
 
 #[tokio::test]
 async fn error_responses_have_the_format_of_upstream() {
@@ -166,7 +166,7 @@ async fn info_shows_the_configuration_by_upstream_s_names() {
         ("local_port_max", json!(11_009)),
         ("mesos_role", json!("*")),
         ("mesos_user", json!("svc")),
-        ("min_revive_offers_interval", json!(250)),
+        ("min_revive_offers_interval", json!(1000)),
         ("task_launch_timeout", json!(9000)),
         ("webui_url", json!(format!("http://localhost:{port}"))),
     ] {

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Endpoint, Pod, PodCheck, PodContainer, PodVolume};
-use crate::settings::Feature;
 use crate::model::container_rules::{linux_info, pull_config, references};
 use crate::model::network_rules::{NetworkNames, repeats};
 use crate::model::rules::{check_times, resource_limits};
-use crate::model::{EnvValue, NetworkMode, DefinitionSettings};
+use crate::model::{DefinitionSettings, EnvValue, NetworkMode};
+use crate::settings::Feature;
 use transom_common::text::clip;
 use transom_web::Problems;
 
@@ -80,7 +80,13 @@ pub(super) fn check(
     }
 }
 
-fn resources(container: &PodContainer, pod: &Pod, settings: &DefinitionSettings, path: &str, problems: &mut Problems) {
+fn resources(
+    container: &PodContainer,
+    pod: &Pod,
+    settings: &DefinitionSettings,
+    path: &str,
+    problems: &mut Problems,
+) {
     let resources = container.resources;
     if resources.gpus > 0 {
         settings.require(Feature::GpuResources, &format!("{path}/resources/gpus"), problems);

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Pod, PodCheck, PodContainer};
-use crate::settings::Checks;
 use crate::model::Effect;
 use crate::model::effects::{Field, digest, fields};
+use crate::settings::Checks;
 
 impl Pod {
     /// The effect of a change from `self` to `next`: the greatest one of the changed fields.
@@ -133,9 +133,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::settings::CheckRunner;
     use crate::model::VersionInfo;
     use crate::model::effects::tests::{documented, word};
+    use crate::settings::CheckRunner;
     use crate::testing::pod;
 
     /// A definition that has every field, and a container that has every field.

@@ -19,8 +19,8 @@ use crate::model::network_rules::repeats;
 use crate::model::reader::{Reader, nul_characters, read_choice};
 use crate::model::volume_input::read_persistent;
 use crate::model::{
-    Constraint, EnvValue, ExecutorResources, Invalid, KillSelection, LinuxInfo, Network, NetworkMode,
-    SecretDef, DefinitionSettings, UnreachableStrategy, UpgradeStrategy,
+    Constraint, DefinitionSettings, EnvValue, ExecutorResources, Invalid, KillSelection, LinuxInfo, Network,
+    NetworkMode, SecretDef, UnreachableStrategy, UpgradeStrategy,
 };
 use crate::time::Moment;
 use transom_web::Problems;

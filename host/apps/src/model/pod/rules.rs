@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use super::container_rules;
 use super::{Pod, PodVolume};
-use crate::settings::Feature;
 use crate::model::network_rules::{networks, repeats};
 use crate::model::volume_rules::persistent_volume;
 use crate::model::{
     DefinitionSettings, UnreachableStrategy, container_rules as app_container_rules, rules as app_rules,
 };
+use crate::settings::Feature;
 use transom_web::Problems;
 
 /// All problems of `pod`. Parts that are not supported yet are reported only for a definition that

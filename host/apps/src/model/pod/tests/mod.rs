@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Pod, read_pod, rules};
 use crate::ids::SpecId;
 use crate::model::rules::tests::{cases, configured, replay};
-use crate::model::{Invalid, DefinitionSettings};
+use crate::model::{DefinitionSettings, Invalid};
 use crate::testing::settings;
 use crate::time::Moment;
 use transom_web::Problems;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{accepted, merged, problems, rejected, with};
-use crate::settings::Feature;
 use crate::model::DefinitionSettings;
+use crate::settings::Feature;
 use crate::testing::settings;
 
 /// A mount of the volume `v`.
