@@ -368,7 +368,7 @@ async fn calls_carry_the_stream_id_on_separate_connections() {
     };
     let offers = || vec![OfferId::from("o-1"), OfferId::from("o-2")];
     let (task_id, agent_id) = (TaskId::from("t"), AgentId::from("a"));
-    let second = Filters::reject(Duration::from_secs(1));
+    let second = Filters::refuse(Duration::from_secs(1));
     caller
         .accept(offers(), vec![Operation::launch(vec![task])], second.clone())
         .await

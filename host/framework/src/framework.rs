@@ -139,7 +139,7 @@ pub struct Framework {
     pub revive_interval: Duration,
     /// How long the unused rest of an accepted offer is not offered again; `None`: the scheduler's
     /// default.
-    pub reject_rest: Option<Duration>,
+    pub refuse_rest: Option<Duration>,
     /// How the scheduler treats agents for which maintenance is scheduled.
     pub maintenance: MaintenanceMode,
     /// The metrics of the scheduler, kept across terms.
@@ -265,8 +265,8 @@ impl Framework {
             self.plugins.clone(),
         );
         config.revive_interval = self.revive_interval;
-        if let Some(reject_rest) = self.reject_rest {
-            config.reject_rest = reject_rest;
+        if let Some(refuse_rest) = self.refuse_rest {
+            config.refuse_rest = refuse_rest;
         }
         config.maintenance = self.maintenance;
         let started = config.start(self.metrics.clone(), token.clone()).await;

@@ -104,7 +104,7 @@ async fn framework(dir: &Path, token: &CancellationToken) -> (Framework, Arc<dyn
         cluster: Client::new(cluster).unwrap(),
         plugins: plugins.clone(),
         revive_interval: Duration::from_secs(1),
-        reject_rest: None,
+        refuse_rest: None,
         maintenance: transom_scheduler::MaintenanceMode::default(),
         metrics: Metrics::register(&mut registry, "f"),
     };

@@ -31,7 +31,7 @@ pub struct Config {
     /// How long a declined offer is not offered again, unless it is revived.
     pub decline: Duration,
     /// How long the unused rest of an accepted offer is not offered again, unless it is revived.
-    pub reject_rest: Duration,
+    pub refuse_rest: Duration,
     /// After this time a launched task without any status is reconciled.
     pub launch_timeout: Duration,
     /// Interval of the explicit reconciliation of all live tasks.
@@ -85,7 +85,7 @@ impl Config {
             prefix: prefix.into(),
             plugins,
             decline: Duration::from_mins(2),
-            reject_rest: Duration::from_mins(2),
+            refuse_rest: Duration::from_mins(2),
             launch_timeout: Duration::from_mins(5),
             reconcile_interval: Duration::from_mins(10),
             revive_interval: Duration::from_secs(1),
@@ -104,7 +104,7 @@ impl Config {
         };
         let timeouts = Timeouts {
             decline: self.decline,
-            reject_rest: self.reject_rest,
+            refuse_rest: self.refuse_rest,
             launch: self.launch_timeout,
             reconcile: self.reconcile_interval,
             revive: self.revive_interval,

@@ -42,6 +42,7 @@ pub struct Finding {
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// It cannot be imported, so nothing is imported.
+    // The word that readers of the report know.
     #[serde(rename = "refused")]
     Rejected,
     /// It is imported with this difference.

@@ -155,7 +155,7 @@ impl Operation {
 
 impl Filters {
     /// A filter for that duration.
-    pub fn reject(span: Duration) -> Self {
+    pub fn refuse(span: Duration) -> Self {
         Self {
             refuse_seconds: Some(span.as_secs_f64()),
         }

@@ -86,7 +86,7 @@ impl State {
         status: &str,
         now: Instant,
     ) {
-        let reject = offers::refuse_duration(&answer["filters"]);
+        let refuse = offers::refuse_duration(&answer["filters"]);
         for offer_id in doc::list(answer, &["inverse_offer_ids"]) {
             let offer_id = OfferId::from(offer_id["value"].as_str().unwrap_or_default());
             let offers = &mut self.maintenance.inverse_offers;
@@ -104,9 +104,9 @@ impl State {
             let answers = self.maintenance.answers.entry(offer.agent.clone()).or_default();
             answers.insert(id.clone(), answer_status);
             if let Some(framework) = self.frameworks.get_mut(id)
-                && !reject.is_zero()
+                && !refuse.is_zero()
             {
-                framework.inverse_filters.insert(offer.agent, now + reject);
+                framework.inverse_filters.insert(offer.agent, now + refuse);
             }
         }
     }

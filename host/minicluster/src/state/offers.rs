@@ -77,10 +77,10 @@ impl State {
                 .filter(|role| !framework.suppressed.contains(role))
             {
                 let visible = available.visible_to(&role);
-                let rejected = framework.filters.iter().any(|filter| {
-                    filter.agent == *agent_id && filter.role == role && filter.rejected.contains(&visible)
+                let refused = framework.filters.iter().any(|filter| {
+                    filter.agent == *agent_id && filter.role == role && filter.refused.contains(&visible)
                 });
-                if !rejected && visible.is_worth_offering() {
+                if !refused && visible.is_worth_offering() {
                     candidates.push((share, framework.registered, framework.id.clone(), role, visible));
                 }
             }
@@ -200,7 +200,7 @@ impl State {
 
     /// DECLINE: unknown offers are ignored.
     pub(crate) fn decline(&mut self, id: &FrameworkId, decline: &Value, now: Instant) {
-        let reject = refuse_duration(&decline["filters"]);
+        let refuse = refuse_duration(&decline["filters"]);
         for offer_id in doc::list(decline, &["offer_ids"]) {
             let offer_id = OfferId::from(offer_id["value"].as_str().unwrap_or_default());
             if self
@@ -216,7 +216,7 @@ impl State {
                     &offer.agent,
                     &offer.role,
                     offer.resources.clone(),
-                    reject,
+                    refuse,
                     now,
                 );
                 self.free_resources(&offer.agent, &offer.resources);
@@ -230,19 +230,19 @@ impl State {
         id: &FrameworkId,
         agent: &AgentId,
         role: &str,
-        rejected: Resources,
-        reject: Duration,
+        refused: Resources,
+        refuse: Duration,
         now: Instant,
     ) {
-        if reject.is_zero() || rejected.is_empty() {
+        if refuse.is_zero() || refused.is_empty() {
             return;
         }
         if let Some(framework) = self.frameworks.get_mut(id) {
             framework.filters.push(Filter {
                 agent: agent.clone(),
                 role: role.to_owned(),
-                rejected,
-                until: now + reject,
+                refused,
+                until: now + refuse,
             });
         }
     }

@@ -139,7 +139,7 @@ impl Actor {
         if !unused.is_empty() {
             self.metrics.declined_offers.inc_by(unused.len() as u64);
             if let Err(error) = caller
-                .decline(unused, v1::Filters::reject(self.timeouts.decline))
+                .decline(unused, v1::Filters::refuse(self.timeouts.decline))
                 .await
             {
                 self.metrics.call_failed("DECLINE");

@@ -380,8 +380,8 @@ impl Actor {
         for (offer, mut launches) in accepts {
             let tasks = std::mem::take(&mut launches.tasks);
             // Newly reserved resources are used with their next offer, which must not be delayed.
-            let reject = if launches.reserved.is_empty() {
-                self.timeouts.reject_rest
+            let refuse = if launches.reserved.is_empty() {
+                self.timeouts.refuse_rest
             } else {
                 Duration::ZERO
             };
@@ -390,7 +390,7 @@ impl Actor {
                 self.reservations.requested(key, deadline);
                 self.offer_demand.request_revive();
             }
-            let filters = v1::Filters::reject(reject);
+            let filters = v1::Filters::refuse(refuse);
             let call = caller.accept(vec![offer.clone()], launches.into_operations(), filters);
             calls.push(((offer, tasks), call.boxed()));
         }

@@ -64,7 +64,7 @@ impl Actor {
             return;
         }
         let offers = std::mem::take(&mut self.inverse_offers);
-        let filters = v1::Filters::reject(self.timeouts.inverse_offer);
+        let filters = v1::Filters::refuse(self.timeouts.inverse_offer);
         let (name, outcome) = if self.maintenance.accepts() {
             let accepted = caller.accept_inverse_offers(offers.clone(), filters).await;
             ("ACCEPT_INVERSE_OFFERS", accepted)

@@ -73,7 +73,7 @@ const EVENT_QUEUE_CAPACITY: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct Timeouts {
     pub(crate) decline: Duration,
-    pub(crate) reject_rest: Duration,
+    pub(crate) refuse_rest: Duration,
     pub(crate) launch: Duration,
     pub(crate) reconcile: Duration,
     pub(crate) revive: Duration,

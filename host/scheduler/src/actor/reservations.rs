@@ -253,7 +253,7 @@ impl Actor {
                 self.reservations.record_removal(owner, backoff, Instant::now());
             }
             // The rest of the offer is needed soon, and so are these resources if an operation fails.
-            let filters = v1::Filters::reject(std::time::Duration::ZERO);
+            let filters = v1::Filters::refuse(std::time::Duration::ZERO);
             let call = caller.accept(vec![offer], operations, filters);
             calls.push((keys, call.boxed()));
         }

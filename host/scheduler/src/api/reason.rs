@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The words of a [`Reason`].
+/// The words of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ReasonWords {
     /// The condition in one or two words.
@@ -12,16 +12,16 @@ pub struct ReasonWords {
     /// A sentence without a full stop. If offers are the subject, their number may precede it: "2 of
     /// 3 offers have too few CPUs".
     pub sentence: &'static str,
-    /// What an operator can do.
+    /// Advice for operators.
     pub advice: &'static str,
-    /// What is delayed or rejected.
+    /// The effect on the task.
     pub kind: ReasonKind,
     /// The resource of which offers have too little, by the cluster manager's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<&'static str>,
 }
 
-/// What a [`Reason`] delays or rejects.
+/// The effect of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasonKind {

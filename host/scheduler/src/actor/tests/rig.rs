@@ -259,7 +259,7 @@ fn timeouts() -> Timeouts {
     };
     Timeouts {
         decline: Duration::from_mins(2),
-        reject_rest: Duration::from_mins(1),
+        refuse_rest: Duration::from_mins(1),
         launch: Duration::from_millis(300),
         reconcile: Duration::from_mins(10),
         revive: Duration::from_millis(30),

@@ -155,7 +155,7 @@ impl StartContext<'_> {
             cluster,
             plugins: self.plugins.clone(),
             revive_interval,
-            reject_rest: None,
+            refuse_rest: None,
             maintenance,
         })
     }

@@ -25,7 +25,7 @@ use crate::daemon::reserved::ReservedPort;
 const REVIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the master does not offer the rest of an accepted offer again. The program that this one
 /// replaces uses the same time.
-const REJECT_REST: Duration = Duration::from_secs(5);
+const REFUSE_REST: Duration = Duration::from_secs(5);
 
 /// `[kubernetes]`
 pub(crate) struct Kubernetes;
@@ -162,7 +162,7 @@ impl BoundService for BoundKubernetes {
                 REVIVE_INTERVAL,
                 MaintenanceMode::Avoided,
             )?;
-            framework.reject_rest = Some(REJECT_REST);
+            framework.refuse_rest = Some(REFUSE_REST);
             instances.push(Instance {
                 name,
                 config,
