@@ -56,7 +56,7 @@ await withPage(admin, {}, async (page) => {
   await open(page, "Apps");
   const list = page.getByRole("table", { name: "Apps and groups" });
   await list.getByRole("link", { name: "web" }).waitFor();
-  await page.getByText("CPUs: 3 of 3 offers failed").or(page.getByText(/constraints: \d of \d offers failed/)).first().waitFor();
+  await page.getByText(/cpus: 3 of 3 offers have too few CPUs|constraints: \d of \d offers come from agents that/).first().waitFor();
   await page.getByText("Condition by condition").first().click();
   await page.getByText(/failed on \d of \d offers/).first().waitFor();
   await accessible(page, "apps");

@@ -407,7 +407,12 @@ def test_pending_task_returns_to_airflows_queue_before_its_token_expires(executo
     hand_over(executor, workload)
     executor.get_event_buffer()
     rows.broken = True
-    ended(daemon, "airflow.001", "MaxWait", "not launched within 480 s (max_wait): 3 of 3 offers have too few CPUs")
+    ended(
+        daemon,
+        "airflow.001",
+        "MaxWait",
+        "not launched within 480 s (max_wait): 3 of 3 offers have too few CPUs",
+    )
     executor.sync()
     assert not rows.scheduled and not executor.event_buffer
     rows.broken = False
