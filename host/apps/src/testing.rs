@@ -434,9 +434,9 @@ pub(crate) mod operations {
         COUNT.take()
     }
 
-    /// Records how many instances of an app are started and removed in a turn.
-    pub(crate) fn note_turn(instances: usize) {
-        LARGEST_TURN.set(LARGEST_TURN.get().max(instances));
+    /// Records how many apps, pods and instances a turn reconciles.
+    pub(crate) fn note_turn(actions: usize) {
+        LARGEST_TURN.set(LARGEST_TURN.get().max(actions));
     }
 
     pub(crate) fn take_largest_turn() -> usize {

@@ -150,6 +150,11 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// The number of changes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
 }
 
 /// A part of a store, with JSON records. Clones are cheap and share the store.

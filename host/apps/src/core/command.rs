@@ -57,6 +57,21 @@ pub(crate) enum Edit {
     Revert(String),
 }
 
+impl Edit {
+    /// The number of apps, pods and groups that the request defines. The change has at least as many
+    /// records.
+    pub(super) fn definitions(&self) -> usize {
+        match self {
+            Self::Apps { updates, .. } => updates.len(),
+            Self::Group {
+                edit: GroupEdit::Create(update) | GroupEdit::Update(update),
+                ..
+            } => update.definitions(),
+            _ => 1,
+        }
+    }
+}
+
 /// A change of one app.
 #[derive(Debug)]
 pub(crate) enum AppEdit {

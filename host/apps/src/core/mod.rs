@@ -200,8 +200,10 @@ pub(crate) struct Core {
     history: History,
     /// Apps and pods that have to be reconciled in this turn.
     pending: BTreeSet<SpecId>,
-    /// Apps and pods that start more instances in the next turn.
-    starting: BTreeSet<SpecId>,
+    /// Apps and pods that are reconciled in the next turn, because this one has done enough.
+    postponed: BTreeSet<SpecId>,
+    /// The last app or pod of a turn that has done enough.
+    last_reconciled: Option<SpecId>,
     /// Apps and pods of deployments that began since they were last reconciled.
     newly_locked: BTreeSet<SpecId>,
     /// Deployments whose current step is done.
@@ -260,7 +262,8 @@ pub(crate) fn start(
         locks: BTreeMap::new(),
         history: History::default(),
         pending: BTreeSet::new(),
-        starting: BTreeSet::new(),
+        postponed: BTreeSet::new(),
+        last_reconciled: None,
         newly_locked: BTreeSet::new(),
         finished: BTreeSet::new(),
         failed_canaries: BTreeMap::new(),
@@ -290,7 +293,7 @@ pub(crate) fn start(
                 },
                 Some(batch) = reports.recv() => TurnInput::Reports(batch),
                 _ = ticks.tick() => TurnInput::Tick,
-                () = std::future::ready(()), if !core.starting.is_empty() => TurnInput::Nothing,
+                () = std::future::ready(()), if !core.postponed.is_empty() => TurnInput::Nothing,
             };
             let began = Instant::now();
             match first {
@@ -300,7 +303,7 @@ pub(crate) fn start(
                 TurnInput::Tick => core.tick().await,
                 TurnInput::Nothing => {}
             }
-            core.pending.append(&mut core.starting);
+            core.pending.append(&mut core.postponed);
             for _ in 1..MAX_TURN_INPUTS {
                 if !core.take_more_inputs(&mut requests, &mut commands, &mut events, &mut reports) {
                     break;
@@ -321,7 +324,7 @@ enum TurnInput {
     Event(Event),
     Reports(Vec<Report>),
     Tick,
-    /// The turn only continues to start instances.
+    /// The turn only continues the work of the one before.
     Nothing,
 }
 

@@ -308,6 +308,14 @@ impl Changes {
         self.changes.is_empty()
     }
 
+    /// Appends to the last of `batches`, or begins another one if that would exceed `max` changes.
+    pub(super) fn append_to(self, batches: &mut Vec<Self>, max: usize) {
+        match batches.last_mut() {
+            Some(last) if last.changes.len() + self.changes.len() <= max => last.extend(self),
+            _ => batches.push(self),
+        }
+    }
+
     pub(super) fn put_spec(&mut self, record: &SpecRecord) -> typed::Result<()> {
         let id = record.spec.id();
         self.touched.specs.insert(id.clone());

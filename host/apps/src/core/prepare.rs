@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_common::trace::TraceContext;
+use transom_store::limits::MAX_CHANGES;
 use transom_store::typed;
 use transom_web::Problems;
 use uuid::Uuid;
@@ -31,6 +32,16 @@ impl Core {
         edit: Edit,
         options: Options,
     ) -> Result<PreparedChange, Rejection> {
+        let definitions = edit.definitions();
+        if definitions > MAX_CHANGES {
+            // No store accepts so many records, so the definitions are not even compared.
+            return Err(typed::Error::from(transom_store::Error::TooLarge {
+                what: "a change, in definitions,".to_owned(),
+                size: definitions,
+                limit: MAX_CHANGES,
+            })
+            .into());
+        }
         let (version, force) = (self.new_version(), options.force);
         // A deployment that reverts another has no deadline, so that it is not reverted itself.
         let reverts = matches!(edit, Edit::Revert(_));

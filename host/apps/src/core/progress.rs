@@ -1,12 +1,15 @@
 //! Progress of apps, pods and deployments: the next actions of each, and the end of steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tracing::Span;
 use transom_common::error_chain;
 use transom_common::trace::{TARGET, TraceContext};
 use transom_replicas::Directive;
+use transom_store::limits::MAX_CHANGES;
+use transom_store::typed;
 
 use super::Core;
 use super::history::History;
@@ -24,7 +27,8 @@ use crate::time::Moment;
 /// than any plan needs.
 const MAX_PASSES: usize = 100;
 /// The number of instances of one app or pod that are started, removed or restarted in a turn, so that
-/// an app with very many instances does not delay other work.
+/// an app with very many instances does not delay other work. A turn that has reconciled as many apps,
+/// pods and instances leaves the others to the next one.
 const MAX_ACTIONS: u32 = 1000;
 
 /// A running deployment.
@@ -152,18 +156,40 @@ impl Core {
         Some(deployment)
     }
 
-    /// Carries out the next actions of all apps and pods that changed, and continues the
-    /// deployments whose steps are done, until there is nothing left to do or a write of the store
-    /// has failed.
+    /// Carries out the next actions of the apps and pods that changed, and continues the deployments
+    /// whose steps are done, until there is nothing left to do, a write of the store has failed, or the
+    /// turn has done enough.
     pub(super) async fn reconcile_pending(&mut self) {
+        let mut actions = 0;
         loop {
-            while let Some(id) = self.pending.pop_first() {
-                self.reconcile(&id);
+            while let Some(id) = self.next_pending() {
+                actions += self.reconcile(&id);
+                if actions >= MAX_ACTIONS as usize {
+                    #[cfg(test)]
+                    crate::testing::operations::note_turn(actions);
+                    return self.postponed.append(&mut self.pending);
+                }
             }
+            self.last_reconciled = None;
             if self.finished.is_empty() || !self.next_steps().await {
                 return;
             }
         }
+    }
+
+    /// Takes the pending app or pod that follows the last one, in a circle, so that none with very many
+    /// instances delays those after it.
+    fn next_pending(&mut self) -> Option<SpecId> {
+        let last = self.last_reconciled.as_ref();
+        let later = last.and_then(|last| {
+            self.pending
+                .range::<SpecId, _>((Bound::Excluded(last), Bound::Unbounded))
+                .next()
+        });
+        let id = later.or_else(|| self.pending.first())?.clone();
+        self.pending.remove(&id);
+        self.last_reconciled = Some(id.clone());
+        Some(id)
     }
 
     /// Whether the deployment of an app or pod holds its instances back.
@@ -189,8 +215,9 @@ impl Core {
     }
 
     /// Continues the current action of an app or pod in its deployment. Without one, keeps its
-    /// number of instances.
-    fn reconcile(&mut self, id: &SpecId) {
+    /// number of instances. Returns the number of actions, of which this is one.
+    fn reconcile(&mut self, id: &SpecId) -> usize {
+        let mut actions = 1;
         self.dirty.insert(id.clone());
         // Tasks that run later begin their checks with their updates.
         if self.newly_locked.remove(id) {
@@ -203,7 +230,7 @@ impl Core {
         let waits = self.held(id) == Some(Held::Waits);
         let replaced = if waits { self.replaced_definition(id) } else { None };
         if waits && replaced.is_none() {
-            return;
+            return actions;
         }
         let canary = running.and_then(|running| running.deployment.canary);
         let canary = canary.filter(|canary| !canary.continued);
@@ -212,8 +239,9 @@ impl Core {
             let mut directive = self.with_selected_kills(id, directive);
             let continues = self.limit_to_turn(id, &mut directive);
             self.execute_directive(id, &directive, replaced.as_ref());
+            actions += actions_of(&directive);
             if continues {
-                self.starting.insert(id.clone());
+                self.postponed.insert(id.clone());
                 break;
             }
             if canary.is_some() {
@@ -231,6 +259,7 @@ impl Core {
         }
         // The actions above marked it as pending again.
         self.pending.remove(id);
+        actions
     }
 
     /// The next actions on the instances of an app or pod. `action` and `canary` are those of its
@@ -275,8 +304,6 @@ impl Core {
         if let Some(state) = self.specs.get_mut(id) {
             state.take_selected(&directive.decommission);
         }
-        #[cfg(test)]
-        crate::testing::operations::note_turn(directive.decommission.len() + directive.start as usize);
         actions(directive) != all
     }
 
@@ -323,10 +350,7 @@ impl Core {
             .map(|running| Arc::clone(&running.deployment))
             .collect();
         let mut history = self.history.clone();
-        let stored = match self.progress_changes(&finished, &mut history) {
-            Ok(changes) => self.commit(changes).await,
-            Err(error) => Err(error),
-        };
+        let stored = self.store_progress(&finished, &mut history).await;
         if let Err(error) = stored {
             tracing::warn!(
                 deployments = finished.len(),
@@ -343,26 +367,29 @@ impl Core {
         true
     }
 
-    /// The changes of the store after the current steps of these deployments.
+    async fn store_progress(
+        &mut self,
+        finished: &[Arc<Deployment>],
+        history: &mut History,
+    ) -> typed::Result<()> {
+        for changes in self.progress_changes(finished, history)? {
+            self.commit(changes).await?;
+        }
+        Ok(())
+    }
+
+    /// The changes of the store after the current steps of these deployments, in batches that every
+    /// store accepts. A deployment ends after its apps are removed, and a repeated removal changes
+    /// nothing, so the work can be interrupted between two batches.
     fn progress_changes(
         &self,
         finished: &[Arc<Deployment>],
         history: &mut History,
-    ) -> transom_store::typed::Result<Changes> {
-        let mut changes = Changes::default();
-        let ending = |deployment: &Deployment| deployment.current + 1 >= deployment.steps.len();
-        for deployment in finished {
-            if ending(deployment) {
-                changes.delete_deployment(&deployment.id);
-                for (id, version) in history.release(&deployment.change) {
-                    self.delete_version_if_unused(&mut changes, &id, version);
-                }
-            } else {
-                // The step is stored, so that a restarted daemon does not report it again.
-                changes.put_step(&deployment.id, deployment.current + 1)?;
-            }
-        }
+    ) -> typed::Result<Vec<Changes>> {
+        let mut batches = Vec::new();
+        let mut removed = BTreeSet::new();
         for app in finished.iter().flat_map(|deployment| removed_specs(deployment)) {
+            let mut changes = Changes::default();
             changes.delete_spec(app);
             let versions = self.specs.get(app).map(|state| state.record.versions());
             for version in versions.into_iter().flatten() {
@@ -370,8 +397,28 @@ impl Core {
                     changes.delete_version(app, version);
                 }
             }
+            changes.append_to(&mut batches, MAX_CHANGES);
+            removed.insert(app);
         }
-        Ok(changes)
+        let ending = |deployment: &Deployment| deployment.current + 1 >= deployment.steps.len();
+        for deployment in finished {
+            let mut changes = Changes::default();
+            if ending(deployment) {
+                changes.delete_deployment(&deployment.id);
+                for (id, version) in history.release(&deployment.change) {
+                    if removed.contains(&id) {
+                        changes.delete_version(&id, version);
+                    } else {
+                        self.delete_version_if_unused(&mut changes, &id, version);
+                    }
+                }
+            } else {
+                // The step is stored, so that a restarted daemon does not report it again.
+                changes.put_step(&deployment.id, deployment.current + 1)?;
+            }
+            changes.append_to(&mut batches, MAX_CHANGES);
+        }
+        Ok(batches)
     }
 
     /// Deletes a past definition that no change refers to, unless it is one of its app's versions.
@@ -415,6 +462,11 @@ impl Core {
         let (waiting, trace) = running.unwrap_or_default();
         self.enter_step(next, waiting, trace);
     }
+}
+
+/// The number of instances that a directive starts, removes and restarts.
+fn actions_of(directive: &Directive<InstanceId>) -> usize {
+    directive.start as usize + directive.decommission.len() + directive.restart.len()
 }
 
 /// The actions of this step and of all later ones.

@@ -33,6 +33,14 @@ pub(crate) struct GroupUpdate {
     pub(crate) broken: Problems,
 }
 
+impl GroupUpdate {
+    /// The number of apps and groups in the document.
+    pub(crate) fn definitions(&self) -> usize {
+        let groups = self.groups.iter().flatten().map(Self::definitions);
+        1 + self.apps.iter().flatten().count() + groups.sum::<usize>()
+    }
+}
+
 /// Parses a document. `id` is the group's, if the request's path contains it; the document's `id`
 /// is relative to `base`. All problems of shape are reported together.
 pub(crate) fn read_group(

@@ -1,11 +1,14 @@
 //! Locks, and deployments that replace others.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
+use transom_store::limits::MAX_CHANGES;
+use transom_store::{Batch, Expect, Store as _};
 use transom_testkit::wait_for;
 
 use super::sleeper;
 use super::tasks::ids;
+use crate::config::Config;
 use crate::testing::World;
 
 #[tokio::test]
@@ -262,5 +265,54 @@ async fn repeatedly_failing_task_does_not_block_scaling() {
         world.get("/v2/deployments").await == json!([])
     })
     .await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn deleted_apps_with_more_versions_than_a_batch_has_changes_leave_the_store() {
+    let world = World::start().await;
+    let mut app = sleeper("/large/app");
+    app["instances"] = json!(0);
+    let created = world.send("POST", "/v2/apps", app).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    wait_for("no deployment", async || {
+        world.get("/v2/deployments").await == json!([])
+    })
+    .await;
+
+    // As many past versions as these would take 100 changes of every app.
+    let prefix = Config::default().settings.framework_name.clone();
+    let stored = world.store.scan(&format!("{prefix}/apps/large/")).await.unwrap();
+    let mut record: Value = serde_json::from_slice(&stored[0].value).unwrap();
+    let past =
+        |number| json!({"version": format!("2020-01-01T00:00:00.{number:03}Z"), "config": "c", "bytes": 9});
+    record["past"] = (0..100).map(past).collect();
+    let mut batch = Batch::new();
+    for number in 0..MAX_CHANGES / 100 {
+        record["spec"]["app"]["id"] = json!(format!("/large/app{number}"));
+        let key = format!("{prefix}/apps/large/app{number}");
+        batch = batch.put(key, serde_json::to_vec(&record).unwrap(), Expect::Any);
+    }
+    world.store.commit(batch).await.unwrap();
+    let world = world.restart().await;
+    let before = world.get("/v2/apps/large/app0/versions").await;
+    assert_eq!(before["versions"].as_array().unwrap().len(), 101);
+
+    let deleted = world.call("DELETE", "/v2/groups/large?force=true", None).await;
+    assert_eq!(deleted.status, 200, "{deleted:?}");
+    wait_for("the end of the deletion", async || {
+        let left = world.store.scan(&format!("{prefix}/apps/large/")).await.unwrap();
+        left.is_empty() && world.get("/v2/deployments").await == json!([])
+    })
+    .await;
+    let left = world
+        .store
+        .scan(&format!("{prefix}/versions/large/"))
+        .await
+        .unwrap();
+    assert!(
+        left.len() <= MAX_CHANGES / 100 + 1,
+        "only the definitions that a revert restores"
+    );
     world.stop().await;
 }

@@ -1,6 +1,7 @@
 //! Configured limits of definitions.
 
 use serde_json::json;
+use transom_store::limits::MAX_CHANGES;
 use transom_testkit::wait_for;
 
 use super::sleeper;
@@ -230,7 +231,22 @@ async fn many_instances_are_started_and_removed_in_several_turns() {
         world.get("/v2/deployments").await == json!([])
     })
     .await;
-    assert_eq!(operations::take_largest_turn(), 1000);
+    assert_eq!(operations::take_largest_turn(), 1001);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn many_apps_are_reconciled_in_several_turns() {
+    let world = World::start().await;
+    world.scheduler.set_immediate_launches(false);
+    let app = |number| json!({"id": format!("app{number}"), "cmd": "sleep 1000", "instances": 1});
+    let body = json!({"id": "/many", "apps": (0..700).map(app).collect::<Vec<_>>()});
+    operations::take_largest_turn();
+    let created = world.send("PUT", "/v2/groups", body).await;
+    assert!(created.status < 300, "{created:?}");
+    world.scheduler.wait_until_submitted(700).await;
+    let largest = operations::take_largest_turn();
+    assert!((1000..=1001).contains(&largest), "{largest}");
     world.stop().await;
 }
 
@@ -246,5 +262,26 @@ async fn instances_beyond_the_limit_are_rejected() {
     let rejected = world.send("POST", "/v2/apps", definition).await;
     assert_eq!(rejected.status, 422, "{rejected:?}");
     assert_eq!(rejected.body["details"][0]["path"], "/instances", "{rejected:?}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn change_with_more_definitions_than_a_store_accepts_records_is_rejected_with_the_limit() {
+    let world = World::start().await;
+    // A list has at most 20,000 elements.
+    let group = |number| json!({"id": format!("g{number}")});
+    let groups: Vec<_> = (0..MAX_CHANGES / 4).map(group).collect();
+    let parts: Vec<_> = (0..4)
+        .map(|number| json!({"id": format!("part{number}"), "groups": groups}))
+        .collect();
+    let body = json!({"id": "/all", "groups": parts});
+    let rejected = world.send("PUT", "/v2/groups", body).await;
+    assert_eq!(rejected.status, 422, "{rejected:?}");
+    let message = rejected.body["message"].as_str().unwrap();
+    assert!(
+        message.contains("in definitions") && message.contains("65541, at most 65536"),
+        "{message}"
+    );
+    assert_eq!(world.get("/v2/groups").await["groups"], json!([]));
     world.stop().await;
 }
