@@ -16,6 +16,9 @@ use crate::gate::Gate;
 use crate::process::{Transom, components};
 use crate::{dns, http};
 
+/// The host ports of all agents together; enough for 200 members of a Kubernetes cluster.
+const TASK_PORTS: u16 = 500;
+
 /// A cluster manager with three agents, as `transom cluster`.
 pub struct Cluster {
     process: Transom,
@@ -32,8 +35,8 @@ impl Cluster {
     /// Starts a cluster with additional flags.
     pub fn start_with(dir: &Path, flags: &[&str]) -> Cluster {
         let work = dir.join("cluster");
-        let first = free_ports(300);
-        let ports = format!("{first}-{}", first + 299);
+        let first = free_ports(TASK_PORTS);
+        let ports = format!("{first}-{}", first + TASK_PORTS - 1);
         let work_dir = work.to_string_lossy();
         let usual = [
             "cluster",

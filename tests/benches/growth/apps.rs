@@ -156,6 +156,64 @@ pub(crate) async fn group(size: usize, ports: Ports, instances: usize) -> Vec<Co
     vec![put, delete]
 }
 
+/// How long others wait while a group with many apps is changed: the longest of many times until a status
+/// update is acknowledged, until its event arrives, and until an app is shown.
+pub(crate) async fn meanwhile(size: usize) -> Vec<Cost> {
+    let (cluster, daemon) = start().await;
+    let target = (&cluster, &daemon);
+    deploy(
+        target,
+        Method::POST,
+        "/v2/apps",
+        &app("/other", 1, Ports::None),
+        1,
+    )
+    .await;
+    let task = cluster.tasks().pop_first().expect("a task");
+    let stream =
+        daemon.apps("/v2/events?event_type=status_update_event&filter=event.appId%20==%20%22/other%22");
+    let stream = daemon.http.get(stream).header("Accept", "text/event-stream");
+    let mut stream = stream.send().await.expect("an answer");
+    let body = json!({"id": "/load", "apps": apps(size, 1, Ports::None)}).to_string();
+    let change = daemon.http.put(daemon.apps("/v2/groups")).body(body);
+    let change = change.header("Content-Type", "application/json");
+    let waiting = async {
+        let mut longest = [Duration::ZERO; 3];
+        let mut number = 0;
+        loop {
+            number += 1;
+            let message = format!("update {number} meanwhile");
+            let begun = Instant::now();
+            let acknowledged = async {
+                cluster.send_update(&task, &message).await;
+                begun.elapsed()
+            };
+            let event = async {
+                let mut received = Vec::new();
+                while !String::from_utf8_lossy(&received).contains(&message) {
+                    received.extend(stream.chunk().await.expect("a stream").expect("an event"));
+                }
+                begun.elapsed()
+            };
+            let shown = async {
+                read(&daemon, &daemon.apps("/v2/apps/other"), 1).await;
+                begun.elapsed()
+            };
+            let waits = tokio::join!(acknowledged, event, shown);
+            for (longest, wait) in longest.iter_mut().zip([waits.0, waits.1, waits.2]) {
+                *longest = wait.max(*longest);
+            }
+            if cluster.tasks().len() > size {
+                return longest;
+            }
+        }
+    };
+    let (answer, longest) = tokio::join!(change.send(), waiting);
+    assert!(answer.expect("an answer").status().is_success());
+    daemon.stop();
+    longest.map(Cost::waited).to_vec()
+}
+
 /// Two groups, of which one depends on the other.
 pub(crate) async fn dependent_groups(size: usize) -> Vec<Cost> {
     let (cluster, daemon) = start().await;

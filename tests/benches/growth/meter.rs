@@ -19,6 +19,16 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
+    /// A time that a client waited, shown as processor time.
+    pub(crate) fn waited(time: Duration) -> Cost {
+        Cost {
+            cpu: time,
+            operations: 1,
+            elapsed: time,
+            ..Cost::default()
+        }
+    }
+
     pub(crate) fn cpu_ms(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e3 / f64::from(self.operations.max(1))
     }

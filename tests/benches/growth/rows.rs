@@ -86,13 +86,24 @@ const fn level(name: &'static str) -> Figure {
     }
 }
 
-pub(crate) static ROWS: [Row; 30] = [
+pub(crate) static ROWS: [Row; 31] = [
     Row {
         name: "group",
         of: "apps without ports",
         sizes: [1_000, 4_000, 16_000],
         figures: &[grows("PUT until deployed"), grows("DELETE until deployed")],
         measure: |size| Box::pin(apps::group(size, apps::Ports::None, 1)),
+    },
+    Row {
+        name: "meanwhile",
+        of: "apps of a group that is deployed",
+        sizes: [1_000, 4_000, 16_000],
+        figures: &[
+            constant("longest wait for the acknowledgement of a status update"),
+            constant("longest wait for its event"),
+            constant("longest wait for GET /v2/apps/{id}"),
+        ],
+        measure: |size| Box::pin(apps::meanwhile(size)),
     },
     Row {
         name: "group-ports",
@@ -301,8 +312,7 @@ pub(crate) static ROWS: [Row; 30] = [
     Row {
         name: "kubernetes",
         of: "agents of a Kubernetes cluster",
-        // The embedded cluster has ports for about 140 of them.
-        sizes: [10, 30, 90],
+        sizes: [20, 60, 200],
         figures: &[
             grows("another agent, until its node is ready"),
             grows("20 s in which nothing changes"),

@@ -14,7 +14,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Agents of the cluster, unless it is started with another number of them.
@@ -68,6 +68,8 @@ struct ClusterState {
     revives: u64,
     reconciliations: u64,
     next: u64,
+    /// Who waits for the acknowledgement of a status update, by its UUID.
+    awaited: BTreeMap<String, oneshot::Sender<()>>,
 }
 
 impl Drop for Cluster {
@@ -156,6 +158,18 @@ impl Cluster {
         self.send_each(count, message).await;
     }
 
+    /// Sends one status update of a running task, and waits until it is acknowledged. Others may be
+    /// sent meanwhile.
+    pub async fn send_update(&self, task: &str, message: &str) {
+        let (sender, acknowledged) = oneshot::channel();
+        {
+            let mut cluster_state = self.shared.cluster_state();
+            let uuid = cluster_state.report(task, "TASK_RUNNING", &json!({"message": message}));
+            cluster_state.awaited.insert(uuid, sender);
+        }
+        acknowledged.await.expect("a cluster");
+    }
+
     /// Sends results of the agents' checks for `count` running tasks, every second one unhealthy, and
     /// waits until all of them are acknowledged.
     pub async fn send_check_results(&self, count: u64) {
@@ -207,20 +221,21 @@ impl ClusterState {
         self.report(task, state, &json!({}));
     }
 
-    /// Sends a status update with more fields.
-    fn report(&mut self, task: &str, state: &str, more: &Value) {
+    /// Sends a status update with more fields. Returns its UUID.
+    fn report(&mut self, task: &str, state: &str, more: &Value) -> String {
         let agent = self.tasks.get(task).copied().unwrap_or_default();
-        let number = self.next();
+        let uuid = format!("{:022}AA", self.next());
         let mut status = json!({
             "task_id": {"value": task}, "state": state, "message": "", "source": "SOURCE_EXECUTOR",
             "agent_id": {"value": agent_id(agent)}, "executor_id": {"value": task},
-            "uuid": format!("{number:022}AA"),
+            "uuid": uuid,
             "container_status": {"network_infos": [{"ip_addresses": [{"ip_address": "127.0.0.1"}]}]},
         });
         for (name, value) in more.as_object().into_iter().flatten() {
             status[name] = value.clone();
         }
         self.send(&json!({"type": "UPDATE", "update": {"status": status}}));
+        uuid
     }
 
     fn reconcile(&mut self, task: &str) {
@@ -309,6 +324,10 @@ async fn call(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
             }
         }
         "ACKNOWLEDGE" => {
+            let uuid = body["acknowledge"]["uuid"].as_str().expect("a UUID");
+            if let Some(waiting) = cluster_state.awaited.remove(uuid) {
+                let _ = waiting.send(());
+            }
             drop(cluster_state);
             shared.acknowledged.send_modify(|count| *count += 1);
         }
