@@ -39,9 +39,10 @@ pub use reference::{markdown as reference, schema};
 pub use renamed::value as renamed_value;
 pub use report::{rows, secrets, toml};
 pub use settings::{
-    ADMIN_PORT, Cluster, Discovery, Log, LogFormat, Oci, OciCredentials, Plugins, SECTIONS, Settings,
-    Signatures, Store, Telemetry,
+    ADMIN_PORT, Cluster, Log, LogFormat, Oci, OciCredentials, Plugins, SECTIONS, Settings, Signatures, Store,
+    Telemetry,
 };
 pub use transom_apps::Settings as Apps;
 pub use transom_apps::settings::{Feature, GpuScheduling, PlanForm};
+pub use transom_discovery::Settings as Discovery;
 pub use transom_workflow::Settings as Workflow;

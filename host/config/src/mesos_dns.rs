@@ -155,9 +155,8 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
     problems.ok_or_record("IPSources", check::ip_sources(&raw.ip_sources));
     if raw.external_on {
         problems.ok_or_record("Resolvers", check::resolvers(&raw.resolvers));
-        let zones = raw.zone_resolvers.iter();
-        let zones = zones.map(|(zone, resolvers)| (zone.as_str(), resolvers.as_slice()));
-        problems.ok_or_record("ZoneResolvers", check::zone_resolvers(zones, &domain));
+        let zones = check::zone_resolvers(&raw.zone_resolvers, &domain);
+        problems.ok_or_record("ZoneResolvers", zones);
     }
     problems.ok_or_record("ForwardPolicy", check::forward_policy(&raw.forward_policy));
     let refresh_seconds = u64::try_from(raw.refresh_seconds).unwrap_or_default();

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::kubernetes::INSTANCES;
 use super::mesos_dns::Import;
-use super::settings::{Cluster, Discovery, Settings};
+use super::settings::{Cluster, Settings};
+use crate::Discovery;
 
 /// One effective key.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]

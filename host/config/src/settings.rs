@@ -1,7 +1,6 @@
 //! The settings, one struct per section. Keys are the specification's names in `snake_case`;
 //! unknown keys are errors.
 
-mod discovery;
 mod telemetry;
 
 use std::collections::BTreeMap;
@@ -17,8 +16,7 @@ use transom_web::{AllowedHost, Origin};
 use super::kubernetes::Kubernetes;
 use super::log_level::LogLevel;
 use super::plugin_bindings::Bindings;
-use crate::{Apps, Workflow};
-pub use discovery::Discovery;
+use crate::{Apps, Discovery, Workflow};
 pub use telemetry::Telemetry;
 
 settings! {

@@ -12,8 +12,10 @@ use transom_common::error_chain;
 use transom_web::{Access, Limits, Listener, guarded};
 
 use crate::cluster_follower::ClusterFollower;
+use crate::config::check;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::settings::addresses;
 use crate::shared::Shared;
 use crate::source::Source;
 use crate::zone::Zone;
@@ -47,14 +49,18 @@ impl Config {
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<Discovery> {
-        let config = Arc::new(self.checked()?.with_system_resolvers());
+        let config = Config {
+            settings: self.settings.checked()?.with_system_resolvers(),
+            ..self
+        };
+        let settings = &config.settings;
         let mut sockets = None;
-        if config.dns_on {
-            sockets = Some(dns::Sockets::bind(&config).await?);
+        if settings.dns_on {
+            sockets = Some(dns::Sockets::bind(settings).await?);
         }
         let mut listener = None;
-        if config.http_on {
-            let addr = (config.http_listener, config.http_port).into();
+        if settings.http_on {
+            let addr = (settings.http_listener, settings.http_port).into();
             listener = Some(Listener::bind("discovery", addr)?);
         }
         let shared = Arc::new(Shared::new());
@@ -73,13 +79,13 @@ impl Config {
 
         if let Some(sockets) = sockets {
             let handler = dns::Handler::new(
-                &config,
+                settings,
                 Arc::clone(&shared),
                 metrics.clone(),
                 dns::forward::Metrics::register(registry),
             );
-            let (config, token) = (Arc::clone(&config), token.clone());
-            tasks.spawn(async move { dns::serve(sockets, handler, &config, token).await });
+            let secondaries = addresses(&settings.also_notify);
+            tasks.spawn(dns::serve(sockets, handler, secondaries, token.clone()));
         }
         if let Some(listener) = listener {
             let router = http::router(
@@ -93,7 +99,7 @@ impl Config {
             let router = transom_web::budgeted(router, "discovery");
             // Everybody may read, except for a page whose host name leads to this machine. Pages of
             // other sites get answers, as from mesos-dns, which browsers do not show them.
-            let access = Access::new("discovery", config.allowed_hosts.clone(), Vec::new());
+            let access = Access::new("discovery", settings.allowed_hosts.clone(), Vec::new());
             let router = guarded(router, access.on_loopback().only_hosts());
             let serving =
                 transom_web::serve(listener, router, Limits::default(), token.clone(), SHUTDOWN_GRACE);
@@ -109,12 +115,12 @@ impl Config {
         let mut follower = ClusterFollower::new(
             client,
             zone_config(&config),
-            config.refresh_seconds,
+            settings.refresh_seconds,
             config.stream_timeouts,
             shared,
             metrics,
         );
-        if !config.allow_transfer.is_empty() {
+        if !settings.allow_transfer.is_empty() {
             follower = follower.with_journal();
         }
         tasks.spawn(follower.run(token));
@@ -176,19 +182,20 @@ impl Discovery {
 }
 
 fn zone_config(config: &Config) -> ZoneConfig {
+    let settings = &config.settings;
     ZoneConfig {
-        domain: config.domain.clone(),
-        labels: config.label_rule(),
-        ip_sources: config.ip_sources.clone(),
+        domain: settings.domain.clone(),
+        labels: settings.label_rule(),
+        ip_sources: check::ip_sources(&settings.ip_sources).unwrap_or_default(),
         masters: config.masters.clone(),
-        name_server: (config.soa_mname.clone(), own_addresses(config.listener)),
-        ttl: config.ttl,
-        weight: config.srv_record_default_weight,
-        weight_label: config.weight_label.clone(),
-        healthy_only: config.healthy_only,
-        include_staging: config.include_staging,
-        framework_ttl: config.framework_ttl.clone(),
-        reverse: config.reverse_dns_on,
+        name_server: (settings.soa_mname.clone(), own_addresses(settings.listener)),
+        ttl: settings.ttl,
+        weight: settings.srv_record_default_weight,
+        weight_label: settings.weight_label.clone(),
+        healthy_only: settings.healthy_only,
+        include_staging: settings.include_staging,
+        framework_ttl: settings.framework_ttl.clone(),
+        reverse: settings.reverse_dns_on,
     }
 }
 

@@ -30,11 +30,11 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use transom_web::{Owner, Shares};
 
-use crate::Config;
 use crate::listing::BUSY_TIMEOUT;
 use crate::metrics::{Metrics, RequestLabels};
 use crate::shared::Shared;
 use crate::zone::Zone;
+use crate::{Config, Settings};
 use answer::{busy, is_current, json, json_text, not_ready, plain, rejected, tagged, unchanged};
 use enumeration::{Enumeration, MAX_ENUMERATIONS};
 use lookup::{Host, Service};
@@ -44,8 +44,8 @@ use settings::ConfigDocument;
 #[derive(Clone)]
 struct Api {
     shared: Arc<Shared>,
-    config: Arc<Config>,
-    settings: Arc<ConfigDocument>,
+    settings: Arc<Settings>,
+    config_document: Arc<ConfigDocument>,
     watchers: Shares,
     enumerations: Arc<Semaphore>,
     metrics: Metrics,
@@ -53,7 +53,7 @@ struct Api {
 
 /// The router of all paths, unknown ones included.
 pub(crate) fn router(
-    config: &Arc<Config>,
+    config: &Config,
     dns: Option<SocketAddr>,
     http: Option<SocketAddr>,
     shared: Arc<Shared>,
@@ -61,8 +61,8 @@ pub(crate) fn router(
 ) -> Router {
     let api = Api {
         shared,
-        config: Arc::clone(config),
-        settings: Arc::new(ConfigDocument::of(config, dns, http)),
+        settings: Arc::new(config.settings.clone()),
+        config_document: Arc::new(ConfigDocument::of(config, dns, http)),
         watchers: Shares::new("discovery", "watches", events::MAX_WATCHERS),
         enumerations: Arc::new(Semaphore::new(MAX_ENUMERATIONS)),
         metrics,
@@ -83,7 +83,7 @@ async fn handle(State(api): State<Api>, request: Request) -> Response {
         uri.path(),
         uri.query(),
         request.headers(),
-        api.config.enumeration_on,
+        api.settings.enumeration_on,
     );
     let (name, response) = match found {
         Ok(route) => (
@@ -106,7 +106,7 @@ impl Api {
             Route::Version => version(),
             Route::Config => {
                 let serial = self.shared.zone.load().as_ref().map_or(0, |zone| zone.serial());
-                json(&self.settings.with_serial(serial))
+                json(&self.config_document.with_serial(serial))
             }
             Route::OpenApi => json_text(openapi::TEXT.clone()),
             Route::HostPorts => plain(StatusCode::NOT_IMPLEMENTED, "To be implemented..."),
@@ -140,7 +140,7 @@ impl Api {
                 listed(&found, &service, query, Service::default)
             }
             Route::Enumerate => self.enumeration(zone).await,
-            _ => match self.shared.listing.of(zone, Arc::clone(&self.config)).await {
+            _ => match self.shared.listing.of(zone, Arc::clone(&self.settings)).await {
                 Some(text) => json_text(text),
                 None => busy("503: Too many clients read older listings of the zone"),
             },
@@ -217,7 +217,7 @@ mod tests {
         let shared = Arc::new(Shared::new());
         shared.publish(Arc::new(Builder::new().build(7)));
         let metrics = Metrics::register(&mut Registry::default(), &shared);
-        let router = router(&Arc::new(Config::default()), None, None, shared, metrics);
+        let router = router(&Config::default(), None, None, shared, metrics);
         let ask = async || {
             let request = Request::get("/v1/enumerate").body(Body::empty()).unwrap();
             router.clone().oneshot(request).await.unwrap()

@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::Config;
+use crate::Settings;
 use crate::mesos_dns_json::text;
 use crate::zone::Zone;
 
@@ -48,11 +48,11 @@ impl Default for Listing {
 
 impl Listing {
     /// The text of a zone. `None` if too many texts of other versions are in memory.
-    pub(crate) async fn of(&self, zone: Arc<Zone>, config: Arc<Config>) -> Option<Bytes> {
-        self.begin(zone, config).await
+    pub(crate) async fn of(&self, zone: Arc<Zone>, settings: Arc<Settings>) -> Option<Bytes> {
+        self.begin(zone, settings).await
     }
 
-    fn begin(&self, zone: Arc<Zone>, config: Arc<Config>) -> Text {
+    fn begin(&self, zone: Arc<Zone>, settings: Arc<Settings>) -> Text {
         let serial = zone.serial();
         let mut newest = self.newest();
         if let Some((of, text)) = &*newest
@@ -61,7 +61,7 @@ impl Listing {
         {
             return text.clone();
         }
-        let text = write(zone, config, Arc::clone(&self.texts)).boxed().shared();
+        let text = write(zone, settings, Arc::clone(&self.texts)).boxed().shared();
         *newest = Some((serial, text.clone()));
         text
     }
@@ -89,10 +89,10 @@ impl AsRef<[u8]> for CountedText {
     }
 }
 
-async fn write(zone: Arc<Zone>, config: Arc<Config>, texts: Arc<Semaphore>) -> Option<Bytes> {
+async fn write(zone: Arc<Zone>, settings: Arc<Settings>, texts: Arc<Semaphore>) -> Option<Bytes> {
     let permit = timeout(BUSY_TIMEOUT, texts.acquire_owned()).await.ok()?.ok()?;
     let writing = move || {
-        let mut text = axfr(&zone, &config);
+        let mut text = axfr(&zone, &settings);
         text.shrink_to_fit();
         CountedText {
             text,
@@ -136,7 +136,7 @@ struct Records<'z> {
 }
 
 /// The zone listing as JSON.
-fn axfr(zone: &Zone, config: &Config) -> Vec<u8> {
+fn axfr(zone: &Zone, settings: &Settings) -> Vec<u8> {
     let mut records = Records {
         a: ByName::new(),
         aaaa: ByName::new(),
@@ -162,12 +162,12 @@ fn axfr(zone: &Zone, config: &Config) -> Vec<u8> {
         }
     }
     let axfr = Axfr {
-        ttl: config.ttl,
+        ttl: settings.ttl,
         serial: zone.serial(),
-        refresh_seconds: config.refresh_seconds,
-        mname: &config.soa_mname,
-        rname: &config.soa_rname,
-        domain: &config.domain,
+        refresh_seconds: settings.refresh_seconds,
+        mname: &settings.soa_mname,
+        rname: &settings.soa_rname,
+        domain: &settings.domain,
         records,
     };
     text(&axfr, 0)
@@ -189,7 +189,7 @@ mod tests {
     }
 
     async fn text(listing: &Listing, zone: &Arc<Zone>) -> Option<Bytes> {
-        listing.of(Arc::clone(zone), Arc::new(Config::default())).await
+        listing.of(Arc::clone(zone), Arc::new(Settings::default())).await
     }
 
     #[tokio::test]

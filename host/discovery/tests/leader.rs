@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Followed, Master, MasterScript, WAIT_TIMEOUT, wait_until};
 use serde_json::{Value, json};
-use transom_discovery::Config;
+use transom_discovery::Settings;
 use transom_testkit::zookeeper::{Acls, Client, ZooKeeper, create, create_path, register};
 
 /// A leading master whose cluster has one agent, at `10.0.0.<n>`.
@@ -33,7 +33,7 @@ async fn site() -> (ZooKeeper, Client, Master, String, Followed) {
     let first = leading(1).await;
     let node = register(&masters, "/mesos", first.addr.port()).await;
     let zookeeper = format!("zk://{}/mesos", server.address());
-    let discovery = common::followed(zookeeper, Config::default()).await;
+    let discovery = common::followed(zookeeper, Settings::default()).await;
     discovery.ready().await;
     (server, masters, first, node, discovery)
 }
@@ -116,9 +116,9 @@ async fn changes_of_masters_are_published_immediately() {
             first.set(|script| (script.snapshot, script.rejection) = (None, 403));
         }
         register(&masters, "/mesos", first.addr.port()).await;
-        let config = Config {
+        let config = Settings {
             refresh_seconds: 3600,
-            ..Config::default()
+            ..Settings::default()
         };
         let discovery = common::followed(format!("zk://{}/mesos", server.address()), config).await;
         discovery.ready().await;

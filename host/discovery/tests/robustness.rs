@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
-use transom_discovery::Config;
+use transom_discovery::Settings;
 
 const UDP_PACKETS: usize = 6000;
 const TCP_PACKETS: usize = 1500;
@@ -49,7 +49,7 @@ async fn started() -> Followed {
         ..MasterScript::default()
     })
     .await;
-    let discovery = master.followed(Config::default()).await;
+    let discovery = master.followed(Settings::default()).await;
     discovery.ready().await;
     discovery
 }

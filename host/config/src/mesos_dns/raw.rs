@@ -134,7 +134,7 @@ impl Default for Raw {
             reverse_dns_on: false,
             resolv_subnet_first: false,
             allowed_hosts: Vec::new(),
-            allow_recursion: transom_discovery::Config::private_networks(),
+            allow_recursion: transom_discovery::settings::private_networks(),
             forward_policy: "sequential".into(),
             forward_cache_bytes: 16 << 20,
             forward_max_inflight: 4096,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
-use transom_discovery::Config;
+use transom_discovery::{Config, Settings};
 
 use crate::common::{Master, MasterScript};
 use transom_testkit::usage;
@@ -39,7 +39,7 @@ pub(crate) async fn serve(master: String) {
     std::fs::write(&certificate, signed.cert.pem()).unwrap();
     std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
     let listener = std::env::var(LISTENER).unwrap().parse().unwrap();
-    let config = Config {
+    let settings = Settings {
         listener,
         http_listener: loopback,
         port: 0,
@@ -51,10 +51,13 @@ pub(crate) async fn serve(master: String) {
         https_port: Some(0),
         tls_certificate: Some(certificate),
         tls_key: Some(key),
-        ..Config::default()
+        ..Settings::default()
     };
     let (token, mut registry) = (CancellationToken::new(), Registry::default());
-    let discovery = config.start(client, &mut registry, token.clone()).await.unwrap();
+    let discovery = Config::from(settings)
+        .start(client, &mut registry, token.clone())
+        .await
+        .unwrap();
     while !discovery.ready() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::ForwardPolicy;
-use super::{Config, IpSource};
-use crate::{Error, Result};
+use super::{ForwardPolicy, IpSource};
+use crate::{Error, Result, Settings};
 
 /// The port of name servers.
 pub const DNS_PORT: u16 = 53;
@@ -23,10 +22,10 @@ pub const MAX_TTL: u32 = i32::MAX as u32;
 /// A valid value, or the error as text.
 pub type Checked<T> = std::result::Result<T, String>;
 
-impl Config {
+impl Settings {
     /// Validates the settings and normalizes names: lower case, and one trailing dot on the SOA's.
     pub(crate) fn checked(mut self) -> Result<Self> {
-        if let Some((key, what)) = self.problems().into_iter().next() {
+        if let Some((key, what)) = self.faults().into_iter().next() {
             return Err(Error::Config { key, what });
         }
         self.domain = self.domain.to_ascii_lowercase();
@@ -41,19 +40,22 @@ impl Config {
         if self.timeout == 0 {
             self.timeout = DEFAULT_TIMEOUT;
         }
-        if self.external_on {
-            self.zone_resolvers = in_lower_case(&self.zone_resolvers);
-        }
         Ok(self)
     }
 
+    /// All invalid settings, one line each.
+    pub fn problems(&self) -> Vec<String> {
+        let problem = |(keys, what): (&str, String)| {
+            let keys: Vec<_> = keys.split(", ").map(|key| format!("`discovery.{key}`")).collect();
+            format!("{}: {what}", keys.join(" and "))
+        };
+        self.faults().into_iter().map(problem).collect()
+    }
+
     /// All invalid settings: the key, or several with commas between them, and what is wrong.
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
-        let mut problems = Vec::new();
+    fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut problems = self.invalid_texts();
         let mut add = |key, what: &str| problems.push((key, what.to_owned()));
-        if let Err(what) = domain(&self.domain) {
-            add("domain", &what);
-        }
         if !self.dns_on && !self.http_on {
             add("dns_on, http_on", "both are off; turn on at least one");
         }
@@ -67,9 +69,6 @@ impl Config {
             let what = format!("{ttl} must be at most 2147483647 seconds, the maximum of DNS");
             add("framework_ttl", &what);
         }
-        if self.ip_sources.is_empty() {
-            add("ip_sources", "needs at least one of host, docker, mesos, netinfo");
-        }
         for (key, name) in [
             ("soa_mname", with_trailing_dot(&self.soa_mname)),
             ("soa_rname", soa_mailbox(&self.soa_rname)),
@@ -78,21 +77,31 @@ impl Config {
                 add(key, "must be a domain name, as in `ns1.mesos`");
             }
         }
-        if self.external_on {
-            if let Err(what) = no_duplicates(&self.resolvers) {
-                add("resolvers", &what);
-            }
-            let domain = self.domain.to_ascii_lowercase();
-            if let Err(what) = no_overlaps(&in_lower_case(&self.zone_resolvers), &domain) {
-                add("zone_resolvers", &what);
-            }
-        }
         if self.weight_label.as_ref().is_some_and(String::is_empty) {
             add("weight_label", "is empty; set a label name or remove the setting");
         }
         self.forwarding_problems(&mut problems);
         problems.extend(self.tls_problem());
         problems
+    }
+
+    /// The texts that cannot be parsed. Resolvers are not used without forwarding.
+    fn invalid_texts(&self) -> Vec<(&'static str, String)> {
+        let forwarding = self.external_on.then(|| {
+            let zones = zone_resolvers(&self.zone_resolvers, &self.domain.to_ascii_lowercase());
+            [
+                ("resolvers", resolvers(&self.resolvers).err()),
+                ("zone_resolvers", zones.err()),
+            ]
+        });
+        let others = [
+            ("ip_sources", ip_sources(&self.ip_sources).err()),
+            ("forward_policy", forward_policy(&self.forward_policy).err()),
+            ("also_notify", resolvers(&self.also_notify).err()),
+            ("domain", domain(&self.domain).err()),
+        ];
+        let texts = forwarding.into_iter().flatten().chain(others);
+        texts.filter_map(|(key, what)| Some((key, what?))).collect()
     }
 
     fn forwarding_problems(&self, problems: &mut Vec<(&'static str, String)>) {
@@ -128,13 +137,6 @@ impl Config {
 /// The mailbox in the SOA record as a domain name.
 fn soa_mailbox(text: &str) -> String {
     with_trailing_dot(&text.replace('@', "."))
-}
-
-fn in_lower_case(zones: &BTreeMap<String, Vec<SocketAddr>>) -> BTreeMap<String, Vec<SocketAddr>> {
-    let zones = zones.iter();
-    zones
-        .map(|(zone, resolvers)| (zone.to_ascii_lowercase(), resolvers.clone()))
-        .collect()
 }
 
 /// A name in lower case with one trailing dot; the root is a single dot.
@@ -248,10 +250,7 @@ fn no_duplicates(resolvers: &[SocketAddr]) -> Checked<()> {
 }
 
 /// Zones with their own resolvers, next to the served domain.
-pub fn zone_resolvers<'t, T: AsRef<str> + 't>(
-    zones: impl IntoIterator<Item = (&'t str, &'t [T])>,
-    domain: &str,
-) -> Checked<BTreeMap<String, Vec<SocketAddr>>> {
+pub fn zone_resolvers<T: AsRef<str>>(zones: &BTreeMap<String, Vec<T>>, domain: &str) -> Checked<()> {
     let mut read = BTreeMap::new();
     for (zone, texts) in zones {
         let resolvers = resolvers(texts).map_err(|what| format!("zone {zone:?}: {what}"))?;
@@ -259,8 +258,7 @@ pub fn zone_resolvers<'t, T: AsRef<str> + 't>(
             return Err(format!("zone {zone:?} is listed twice"));
         }
     }
-    no_overlaps(&read, domain)?;
-    Ok(read)
+    no_overlaps(&read, domain)
 }
 
 /// Every zone is a domain with resolvers; zones and the served domain do not overlap.
@@ -274,7 +272,6 @@ fn no_overlaps(zones: &BTreeMap<String, Vec<SocketAddr>>, domain: &str) -> Check
         if resolvers.is_empty() {
             return Err(format!("zone {zone:?} has no resolver"));
         }
-        no_duplicates(resolvers).map_err(|what| format!("zone {zone:?}: {what}"))?;
         if zone == domain {
             return Err(format!(
                 "zone {zone:?} is the served domain; it cannot be forwarded"

@@ -2,17 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Config;
 use super::check::{DNS_PORT, resolver};
+use crate::Settings;
 
 /// The file with the system's resolvers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-impl Config {
+impl Settings {
     /// Uses the system's resolvers if forwarding is on and none are configured.
     pub(crate) fn with_system_resolvers(mut self) -> Self {
         if self.external_on && self.resolvers.is_empty() {
-            self.resolvers = resolvers();
+            self.resolvers = resolvers().iter().map(ToString::to_string).collect();
         }
         self
     }

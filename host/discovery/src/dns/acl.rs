@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::Config;
+use crate::settings::private_networks;
 
 /// Networks whose queries are forwarded; others get REFUSED.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl RecursionAcl {
 }
 
 impl Default for RecursionAcl {
-    /// [`Config::private_networks`].
+    /// [`private_networks`].
     fn default() -> Self {
-        Self::new(Config::private_networks())
+        Self::new(private_networks())
     }
 }
 

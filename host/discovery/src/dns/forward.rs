@@ -44,7 +44,9 @@ pub use metrics::Metrics;
 
 use super::Transport;
 use super::packet::code;
-use crate::{Config, ForwardPolicy};
+use crate::ForwardPolicy;
+use crate::config::check;
+use crate::settings::addresses;
 use cache::{CachedReply, Key, ReplyCache};
 use coalesce::{Begin, Coalescer, InFlight, Joined};
 use metrics::ForwardOutcome;
@@ -78,31 +80,22 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            resolvers: Vec::new(),
-            zone_resolvers: BTreeMap::new(),
-            timeout: Duration::from_secs(5),
-            policy: ForwardPolicy::Sequential,
-            set_truncate_bit: true,
-            cache_bytes: 16 << 20,
-            max_inflight: 4096,
-            max_sockets: 512,
-        }
+        Self::from(&crate::Settings::default())
     }
 }
 
-impl From<&Config> for Settings {
-    /// The configured settings.
-    fn from(config: &Config) -> Self {
+impl From<&crate::Settings> for Settings {
+    /// The configured settings, which are valid.
+    fn from(settings: &crate::Settings) -> Self {
         Self {
-            resolvers: config.resolvers.clone(),
-            zone_resolvers: config.zone_resolvers.clone(),
-            timeout: Duration::from_secs(config.timeout),
-            policy: config.forward_policy,
-            set_truncate_bit: config.set_truncate_bit,
-            cache_bytes: config.forward_cache_bytes,
-            max_inflight: config.forward_max_inflight,
-            max_sockets: config.forward_max_sockets,
+            resolvers: addresses(&settings.resolvers),
+            zone_resolvers: settings.zone_resolvers(),
+            timeout: Duration::from_secs(settings.timeout),
+            policy: check::forward_policy(&settings.forward_policy).unwrap_or_default(),
+            set_truncate_bit: settings.set_truncate_bit,
+            cache_bytes: settings.forward_cache_bytes,
+            max_inflight: settings.forward_max_inflight,
+            max_sockets: settings.forward_max_sockets,
         }
     }
 }

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use super::forward;
 use super::handler::Handler;
 use super::respond::{Client, Reply, Transport};
-use crate::Config;
+use crate::Settings;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 use crate::zone::Zone;
@@ -25,21 +25,21 @@ use crate::zone::testing::Builder;
 const MESSAGES: usize = 10_000;
 
 static SITE: LazyLock<(Handler, Arc<Zone>)> = LazyLock::new(|| {
-    let config = Config {
+    let settings = Settings {
         external_on: false,
         reverse_dns_on: true,
         allow_transfer: vec!["0.0.0.0/0".parse().unwrap()],
-        ..Config::default()
+        ..Settings::default()
     };
-    (handler(config), zone())
+    (handler(settings), zone())
 });
 
 /// A packet handler without resolvers.
-pub(super) fn handler(config: Config) -> Handler {
+pub(super) fn handler(settings: Settings) -> Handler {
     let shared = Arc::new(Shared::new());
     let metrics = Metrics::register(&mut Registry::default(), &shared);
     let forwarding = forward::Metrics::register(&mut Registry::default());
-    Handler::new(&config.checked().unwrap(), shared, metrics, forwarding)
+    Handler::new(&settings.checked().unwrap(), shared, metrics, forwarding)
 }
 
 /// A zone with one or many records for each name, some of which DNS cannot represent.

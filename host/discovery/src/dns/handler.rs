@@ -30,7 +30,7 @@ use super::acl::RecursionAcl;
 use super::forward::{self, Forwarder, Started};
 use super::limit::{self, Action, Class, Limiter};
 use super::respond::{Client, Reply, Respond, Transport};
-use crate::Config;
+use crate::Settings;
 use crate::metrics::{self, Metrics};
 use crate::shared::Shared;
 use crate::zone::Zone;
@@ -103,23 +103,23 @@ impl HotCounters {
 
 impl Handler {
     pub(crate) fn new(
-        config: &Config,
+        settings: &Settings,
         shared: Arc<Shared>,
         metrics: Metrics,
         forwarding: forward::Metrics,
     ) -> Self {
-        let zone_authority = Arc::new(ZoneAuthority::new(config));
+        let zone_authority = Arc::new(ZoneAuthority::new(settings));
         Self {
             shared,
-            template: zone_authority.template(config),
+            template: zone_authority.template(settings),
             zone_authority,
-            transfers: Transfers::new(config),
-            forwarder: config
+            transfers: Transfers::new(settings),
+            forwarder: settings
                 .external_on
-                .then(|| Forwarder::new(&forward::Settings::from(config), forwarding)),
-            recursion_acl: RecursionAcl::new(config.allow_recursion.iter().copied()),
-            limiter: (config.responses_per_second > 0)
-                .then(|| Limiter::new(limit::Settings::per_second(config.responses_per_second))),
+                .then(|| Forwarder::new(&forward::Settings::from(settings), forwarding)),
+            recursion_acl: RecursionAcl::new(settings.allow_recursion.iter().copied()),
+            limiter: (settings.responses_per_second > 0)
+                .then(|| Limiter::new(limit::Settings::per_second(settings.responses_per_second))),
             hot_counters: HotCounters::of(&metrics),
             query_counter: AtomicU32::new(0),
             metrics,

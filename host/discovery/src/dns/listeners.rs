@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use transom_web::ConnectionSlot;
 
 use super::{Handler, notify};
-use crate::{Config, Error, Result};
+use crate::{Error, Result, Settings};
 use connection::{ConnectionLimits, serve_connection};
 use tls::{Certificate, Protocol};
 
@@ -40,8 +40,8 @@ pub(crate) struct Sockets {
 impl Sockets {
     /// Binds the port for UDP and TCP, and those of encrypted DNS; port 0 finds one that is free
     /// for both.
-    pub(crate) async fn bind(config: &Config) -> Result<Self> {
-        let addr = SocketAddr::from((config.listener, config.port));
+    pub(crate) async fn bind(settings: &Settings) -> Result<Self> {
+        let addr = SocketAddr::from((settings.listener, settings.port));
         let mut tries = if addr.port() == 0 { BIND_ATTEMPTS } else { 1 };
         let (udp, tcp, addr) = loop {
             tries -= 1;
@@ -54,8 +54,8 @@ impl Sockets {
             udp,
             tcp,
             addr,
-            tls: bind_tls(config, config.tls_port, Protocol::Tls, "TLS").await?,
-            https: bind_tls(config, config.https_port, Protocol::Https, "HTTPS").await?,
+            tls: bind_tls(settings, settings.tls_port, Protocol::Tls, "TLS").await?,
+            https: bind_tls(settings, settings.https_port, Protocol::Https, "HTTPS").await?,
         })
     }
 
@@ -77,24 +77,25 @@ impl Sockets {
 
 /// The certificate for a port, if both are configured.
 async fn certificate(
-    config: &Config,
+    settings: &Settings,
     port: Option<u16>,
     protocol: Protocol,
 ) -> Result<Option<(SocketAddr, Certificate)>> {
-    let (Some(port), Some(certificate), Some(key)) = (port, &config.tls_certificate, &config.tls_key) else {
+    let (Some(port), Some(certificate), Some(key)) = (port, &settings.tls_certificate, &settings.tls_key)
+    else {
         return Ok(None);
     };
     let certificate = Certificate::read(certificate, key, protocol).await?;
-    Ok(Some(((config.listener, port).into(), certificate)))
+    Ok(Some(((settings.listener, port).into(), certificate)))
 }
 
 async fn bind_tls(
-    config: &Config,
+    settings: &Settings,
     port: Option<u16>,
     protocol: Protocol,
     name: &'static str,
 ) -> Result<Option<(TcpListener, Certificate)>> {
-    let Some((addr, certificate)) = certificate(config, port, protocol).await? else {
+    let Some((addr, certificate)) = certificate(settings, port, protocol).await? else {
         return Ok(None);
     };
     let listener = TcpListener::bind(addr).await.map_err(|source| Error::Dns {
@@ -121,7 +122,12 @@ async fn bind_both(addr: SocketAddr) -> Result<(Vec<UdpSocket>, TcpListener, Soc
 }
 
 /// Answers queries and notifies secondaries until the token is cancelled.
-pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, token: CancellationToken) {
+pub(crate) async fn serve(
+    sockets: Sockets,
+    handler: Handler,
+    secondaries: Vec<SocketAddr>,
+    token: CancellationToken,
+) {
     tracing::info!(
         listener = "dns",
         addr = %sockets.addr,
@@ -162,7 +168,7 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
                 https::serve_requests(stream, client, handler, https::LIMITS, slot, &token).await;
             }
         ),
-        notify::serve(config.also_notify.clone(), Arc::clone(&handler), token.clone()),
+        notify::serve(secondaries, Arc::clone(&handler), token.clone()),
         stopping,
     );
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::Config;
 use crate::config::check::DNS_PORT;
+use crate::settings::addresses;
 
 /// The effective settings, with the bound ports: the keys of the specification and of mesos-dns.
 #[derive(Clone, JsonSchema, Serialize)]
@@ -43,7 +44,7 @@ pub(super) struct ConfigDocument {
     zone_resolvers: BTreeMap<String, Vec<String>>,
     resolvers: Vec<String>,
     #[serde(rename = "IPSources")]
-    ip_sources: Vec<&'static str>,
+    ip_sources: Vec<String>,
     zk: String,
     domain: String,
     file: String,
@@ -84,43 +85,43 @@ struct Credentials {
 
 impl ConfigDocument {
     pub(super) fn of(config: &Config, dns: Option<SocketAddr>, http: Option<SocketAddr>) -> Self {
-        let cluster_settings = config.cluster_settings.clone();
+        let (settings, cluster_settings) = (&config.settings, config.cluster_settings.clone());
         Self {
-            refresh_seconds: config.refresh_seconds,
-            port: dns.map_or(config.port, |addr| addr.port()),
-            timeout: config.timeout,
+            refresh_seconds: settings.refresh_seconds,
+            port: dns.map_or(settings.port, |addr| addr.port()),
+            timeout: settings.timeout,
             state_timeout_seconds: cluster_settings.state_timeout_seconds,
             zk_detection_timeout: cluster_settings.zk_detection_timeout,
-            http_port: http.map_or(config.http_port, |addr| addr.port()),
-            ttl: config.ttl,
-            srv_record_default_weight: config.srv_record_default_weight,
+            http_port: http.map_or(settings.http_port, |addr| addr.port()),
+            ttl: settings.ttl,
+            srv_record_default_weight: settings.srv_record_default_weight,
             soa_serial: 0,
-            soa_refresh: config.soa_refresh,
-            soa_retry: config.soa_retry,
-            soa_expire: config.soa_expire,
-            soa_minttl: config.ttl,
-            soa_mname: config.soa_mname.clone(),
-            soa_rname: config.soa_rname.clone(),
+            soa_refresh: settings.soa_refresh,
+            soa_retry: settings.soa_retry,
+            soa_expire: settings.soa_expire,
+            soa_minttl: settings.ttl,
+            soa_mname: settings.soa_mname.clone(),
+            soa_rname: settings.soa_rname.clone(),
             masters: Some(config.masters.clone()).filter(|masters| !masters.is_empty()),
-            zone_resolvers: config
-                .zone_resolvers
-                .iter()
-                .map(|(zone, resolvers)| (zone.clone(), to_strings(resolvers)))
+            zone_resolvers: settings
+                .zone_resolvers()
+                .into_iter()
+                .map(|(zone, resolvers)| (zone, to_strings(&resolvers)))
                 .collect(),
-            resolvers: to_strings(&config.resolvers),
-            ip_sources: config.ip_sources.iter().map(|source| source.as_str()).collect(),
+            resolvers: to_strings(&addresses(&settings.resolvers)),
+            ip_sources: settings.ip_sources.clone(),
             zk: transom_cluster::masked(&cluster_settings.zk).into_owned(),
-            domain: config.domain.clone(),
+            domain: settings.domain.clone(),
             file: cluster_settings.file,
-            listener: config.listener.to_string(),
-            http_listener: config.http_listener.to_string(),
-            recurse_on: config.recurse_on,
-            dns_on: config.dns_on,
-            http_on: config.http_on,
-            external_on: config.external_on,
-            enforce_rfc952: config.enforce_rfc952,
-            set_truncate_bit: config.set_truncate_bit,
-            enumeration_on: config.enumeration_on,
+            listener: settings.listener.to_string(),
+            http_listener: settings.http_listener.to_string(),
+            recurse_on: settings.recurse_on,
+            dns_on: settings.dns_on,
+            http_on: settings.http_on,
+            external_on: settings.external_on,
+            enforce_rfc952: settings.enforce_rfc952,
+            set_truncate_bit: settings.set_truncate_bit,
+            enumeration_on: settings.enumeration_on,
             mesos_https_on: cluster_settings.mesos_https_on,
             ca_cert_file: cluster_settings.ca_cert_file,
             cert_file: cluster_settings.cert_file,
@@ -131,10 +132,10 @@ impl ConfigDocument {
             },
             iam_config_file: cluster_settings.iam_config_file,
             mesos_authentication: cluster_settings.mesos_authentication,
-            reverse_dns_on: config.reverse_dns_on,
-            resolv_subnet_first: config.resolv_subnet_first,
-            email: config.soa_rname.clone(),
-            mname: config.soa_mname.clone(),
+            reverse_dns_on: settings.reverse_dns_on,
+            resolv_subnet_first: settings.resolv_subnet_first,
+            email: settings.soa_rname.clone(),
+            mname: settings.soa_mname.clone(),
         }
     }
 

@@ -100,28 +100,25 @@ impl Master {
     }
 
     /// Starts discovery that follows this master, on free ports.
-    pub(crate) async fn followed(&self, config: Config) -> Followed {
+    pub(crate) async fn followed(&self, config: impl Into<Config>) -> Followed {
         followed(self.addr.to_string(), config).await
     }
 }
 
 /// Starts discovery that finds its masters at this address, on free ports.
-pub(crate) async fn followed(masters: String, config: Config) -> Followed {
+pub(crate) async fn followed(masters: String, config: impl Into<Config>) -> Followed {
     let client = transom_cluster::Client::new(transom_cluster::Config {
         masters: vec![masters],
         ..transom_cluster::Config::default()
     })
     .unwrap();
+    let mut config = config.into();
+    let settings = &mut config.settings;
     let loopback = [127, 0, 0, 1].into();
-    let config = Config {
-        listener: loopback,
-        http_listener: loopback,
-        port: 0,
-        http_port: 0,
-        // Forward only to resolvers of the test, never to those of the system.
-        external_on: config.external_on && !config.resolvers.is_empty(),
-        ..config
-    };
+    (settings.listener, settings.http_listener) = (loopback, loopback);
+    (settings.port, settings.http_port) = (0, 0);
+    // Forward only to resolvers of the test, never to those of the system.
+    settings.external_on &= !settings.resolvers.is_empty();
     let (token, mut registry) = (CancellationToken::new(), Registry::default());
     let discovery = config.start(client, &mut registry, token.clone()).await.unwrap();
     Followed {

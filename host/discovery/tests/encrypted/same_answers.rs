@@ -10,12 +10,12 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
-use transom_discovery::Config;
+use transom_discovery::Settings;
 
 use crate::common::{Followed, Master, MasterScript, WAIT_TIMEOUT, query, with_edns};
 use crate::{certify, connect};
 
-pub(crate) async fn discovery(dir: &Path, config: Config) -> Followed {
+pub(crate) async fn discovery(dir: &Path, config: Settings) -> Followed {
     let task = json!({
         "name": "web", "task_id": {"value": "web.1"}, "framework_id": {"value": "F"},
         "agent_id": {"value": "c1d2-S0"}, "state": "TASK_RUNNING",
@@ -36,7 +36,7 @@ pub(crate) async fn discovery(dir: &Path, config: Config) -> Followed {
         ..MasterScript::default()
     })
     .await;
-    let config = Config {
+    let config = Settings {
         tls_certificate: Some(dir.join("cert.pem")),
         tls_key: Some(dir.join("key.pem")),
         ..config
@@ -106,9 +106,9 @@ pub(crate) fn queries() -> Vec<Message> {
 async fn answers_over_https_are_those_over_tcp() {
     let dir = TempDir::new().unwrap();
     let trusted = certify(dir.path());
-    let config = Config {
+    let config = Settings {
         https_port: Some(0),
-        ..Config::default()
+        ..Settings::default()
     };
     let followed = discovery(dir.path(), config).await;
     let queries = queries();
@@ -143,13 +143,13 @@ async fn answers_over_https_are_those_over_tcp() {
 async fn access_control_and_rate_limiting_apply_over_https() {
     let dir = TempDir::new().unwrap();
     let trusted = certify(dir.path());
-    let config = Config {
+    let config = Settings {
         https_port: Some(0),
         responses_per_second: 1,
         allow_transfer: vec!["127.0.0.0/8".parse().unwrap()],
         allow_recursion: vec!["10.0.0.0/8".parse().unwrap()],
-        resolvers: vec!["127.0.0.1:1".parse().unwrap()],
-        ..Config::default()
+        resolvers: vec!["127.0.0.1:1".into()],
+        ..Settings::default()
     };
     let followed = discovery(dir.path(), config).await;
     let post = async |query: Message| post(&followed, &trusted, &query.to_vec().unwrap()).await;

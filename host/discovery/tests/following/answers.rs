@@ -2,7 +2,7 @@
 
 use hickory_proto::op::{Edns, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, RecordType};
-use transom_discovery::Config;
+use transom_discovery::{Config, Settings};
 
 use crate::common::{Master, MasterScript, query, with_edns};
 use crate::{document, snapshot, started, task};
@@ -10,7 +10,7 @@ use crate::{document, snapshot, started, task};
 #[tokio::test]
 async fn answers_respect_the_edns_size() {
     let tasks: Vec<_> = (0..40).map(|n| task(n, "TASK_RUNNING")).collect();
-    let (_master, discovery) = started(snapshot(1, &tasks), Config::default()).await;
+    let (_master, discovery) = started(snapshot(1, &tasks), Settings::default()).await;
     let srv = query("_web._tcp.marathon.mesos.", RecordType::SRV);
     let plain = discovery.udp(&srv).await;
     assert!(plain.metadata.truncation && plain.answers.len() < 10 && plain.edns.is_none());
@@ -42,7 +42,7 @@ async fn answers_respect_the_edns_size() {
 #[tokio::test]
 async fn additional_records_that_do_not_fit_are_omitted_without_tc() {
     let tasks: Vec<_> = (0..8).map(|n| task(n, "TASK_RUNNING")).collect();
-    let (_master, discovery) = started(snapshot(1, &tasks), Config::default()).await;
+    let (_master, discovery) = started(snapshot(1, &tasks), Settings::default()).await;
     let answer = discovery
         .udp(&query("_web._tcp.marathon.mesos.", RecordType::SRV))
         .await;
@@ -63,7 +63,7 @@ async fn additional_records_that_do_not_fit_are_omitted_without_tc() {
 
 #[tokio::test]
 async fn unsupported_queries_get_the_rcode_of_the_rfc() {
-    let (_master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    let (_master, discovery) = started(snapshot(1, &[]), Settings::default()).await;
     let ask = || query("leader.mesos.", RecordType::A);
     let mut notify = ask();
     notify.metadata.op_code = OpCode::Notify;
@@ -115,15 +115,15 @@ async fn unsupported_queries_get_the_rcode_of_the_rfc() {
 
 #[tokio::test]
 async fn start_fails_for_used_ports_and_invalid_settings() {
-    let (_master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    let (_master, discovery) = started(snapshot(1, &[]), Settings::default()).await;
     let client = transom_cluster::Client::new(transom_cluster::Config::default()).unwrap();
     let loopback = [127, 0, 0, 1].into();
-    let free = Config {
+    let free = Settings {
         listener: loopback,
         http_listener: loopback,
         port: 0,
         http_port: 0,
-        ..Config::default()
+        ..Settings::default()
     };
     let (dns, http) = (
         discovery.discovery.dns_addr().unwrap(),
@@ -131,35 +131,35 @@ async fn start_fails_for_used_ports_and_invalid_settings() {
     );
     let cases = [
         (
-            Config {
+            Settings {
                 port: dns.port(),
                 ..free.clone()
             },
             "--port dns=N",
         ),
         (
-            Config {
+            Settings {
                 http_port: http.port(),
                 ..free.clone()
             },
             "--port discovery=N",
         ),
         (
-            Config {
+            Settings {
                 domain: "a..b".into(),
                 ..free.clone()
             },
             "domain",
         ),
         (
-            Config {
+            Settings {
                 domain: "mesos.".into(),
                 ..free.clone()
             },
             "domain",
         ),
         (
-            Config {
+            Settings {
                 dns_on: false,
                 http_on: false,
                 ..free.clone()
@@ -167,31 +167,31 @@ async fn start_fails_for_used_ports_and_invalid_settings() {
             "both are off",
         ),
         (
-            Config {
+            Settings {
                 refresh_seconds: 0,
                 ..free.clone()
             },
             "refresh_seconds",
         ),
         (
-            Config {
+            Settings {
                 ip_sources: vec![],
                 ..free.clone()
             },
             "ip_sources",
         ),
         (
-            Config {
+            Settings {
                 soa_mname: "x".repeat(64),
                 ..free
             },
             "soa_mname",
         ),
     ];
-    for (config, part) in cases {
+    for (settings, part) in cases {
         let mut registry = prometheus_client::registry::Registry::default();
         let token = tokio_util::sync::CancellationToken::new();
-        let rejected = config
+        let rejected = Config::from(settings)
             .start(client.clone(), &mut registry, token)
             .await
             .unwrap_err();
@@ -207,7 +207,7 @@ async fn lookups_fail_before_the_first_zone() {
         ..MasterScript::default()
     })
     .await;
-    let discovery = master.followed(Config::default()).await;
+    let discovery = master.followed(Settings::default()).await;
     assert!(!discovery.discovery.ready());
     let answer = discovery.udp(&query("leader.mesos.", RecordType::A)).await;
     assert_eq!(

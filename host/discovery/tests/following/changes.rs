@@ -2,14 +2,14 @@
 
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
-use transom_discovery::Config;
+use transom_discovery::Settings;
 
 use crate::common::{Master, MasterScript, query, record, wait_until};
-use crate::{agent, snapshot, started, task, updated};
+use crate::{agent, every_second, snapshot, started, task, updated};
 
 #[tokio::test]
 async fn task_has_records_while_running() {
-    let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    let (master, discovery) = started(snapshot(1, &[]), Settings::default()).await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
     assert_eq!(discovery.a("marathon.mesos.").await, ["10.9.9.9"]);
     assert_eq!(discovery.a("slave.mesos.").await, ["10.0.0.10"]);
@@ -56,11 +56,7 @@ async fn task_has_records_while_running() {
 
 #[tokio::test]
 async fn full_comparison_finds_changes_missing_from_the_stream() {
-    let config = Config {
-        refresh_seconds: 1,
-        ..Config::default()
-    };
-    let (master, discovery) = started(snapshot(2, &[]), config).await;
+    let (master, discovery) = started(snapshot(2, &[]), every_second()).await;
     assert_eq!(discovery.a("slave.mesos.").await.len(), 2);
     // An agent becomes unreachable, for which the stream has no event.
     master.set(|script| script.snapshot = Some(snapshot(1, &[])));
@@ -83,12 +79,8 @@ async fn full_comparison_finds_changes_missing_from_the_stream() {
 
 #[tokio::test]
 async fn events_during_a_full_comparison_are_newer_than_its_snapshot() {
-    let config = Config {
-        refresh_seconds: 1,
-        ..Config::default()
-    };
     let old = [task(0, "TASK_RUNNING")];
-    let (master, discovery) = started(snapshot(2, &old), config).await;
+    let (master, discovery) = started(snapshot(2, &old), every_second()).await;
     let before = master.document_requests();
     master.set(|script| script.document_waits = true);
     wait_until("a snapshot", async || master.document_requests() > before).await;
@@ -117,11 +109,7 @@ async fn events_during_a_full_comparison_are_newer_than_its_snapshot() {
 /// Events that arrive during a full comparison are kept, so their number is limited.
 #[tokio::test]
 async fn full_comparison_is_abandoned_after_too_many_events() {
-    let config = Config {
-        refresh_seconds: 1,
-        ..Config::default()
-    };
-    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), config).await;
+    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), every_second()).await;
     let before = master.document_requests();
     master.set(|script| (script.document_waits, script.snapshot) = (true, Some(snapshot(1, &[]))));
     wait_until("a snapshot", async || master.document_requests() > before).await;
@@ -146,7 +134,7 @@ async fn full_comparison_is_abandoned_after_too_many_events() {
 
 #[tokio::test]
 async fn invalid_event_is_skipped_and_counted() {
-    let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    let (master, discovery) = started(snapshot(1, &[]), Settings::default()).await;
     for event in [
         json!({"type": "TASK_ADDED", "task_added": {"task": {"name": 5}}}),
         json!({"type": "AGENT_ADDED"}),
@@ -175,7 +163,7 @@ async fn invalid_entries_do_not_hide_others() {
     let mut invalid = snapshot(1, &[json!({"name": 5}), task(0, "TASK_RUNNING"), json!(null)]);
     let agents = invalid["get_agents"]["agents"].as_array_mut().unwrap();
     agents.insert(0, json!({"agent_info": "S1"}));
-    let (_master, discovery) = started(invalid, Config::default()).await;
+    let (_master, discovery) = started(invalid, Settings::default()).await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
     let metrics = discovery.metrics();
     assert!(
@@ -202,7 +190,7 @@ async fn invalid_entries_do_not_hide_others() {
         ..MasterScript::default()
     })
     .await;
-    let discovery = master.followed(Config::default()).await;
+    let discovery = master.followed(Settings::default()).await;
     discovery.ready().await;
     let zone = discovery.discovery.zone().unwrap();
     assert_eq!(transom_discovery::enumerate::frameworks(&zone).count(), before);
@@ -222,11 +210,11 @@ fn agent_lost(n: u32, state: &str, reason: &str) -> Value {
 
 #[tokio::test]
 async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
-    let config = Config {
+    let settings = Settings {
         refresh_seconds: 3600,
-        ..Config::default()
+        ..Settings::default()
     };
-    let (master, discovery) = started(snapshot(2, &[task(0, "TASK_RUNNING")]), config).await;
+    let (master, discovery) = started(snapshot(2, &[task(0, "TASK_RUNNING")]), settings).await;
     for (state, reason) in [
         ("TASK_UNREACHABLE", "REASON_AGENT_REMOVED"),
         ("TASK_LOST", "REASON_AGENT_REMOVED"),
@@ -275,13 +263,13 @@ async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
 
 #[tokio::test]
 async fn resync_differences_count_missed_events_but_not_lost_agents() {
-    let config = Config {
+    let settings = Settings {
         // Long enough for the steps between two comparisons.
         refresh_seconds: 3,
-        ..Config::default()
+        ..Settings::default()
     };
     let tasks = [task(0, "TASK_RUNNING")];
-    let (master, discovery) = started(snapshot(3, &tasks), config).await;
+    let (master, discovery) = started(snapshot(3, &tasks), settings).await;
     let drift = || discovery.metric("transom_discovery_resync_differences_total");
     // Continue right after a comparison, so that none is in progress.
     let read = master.document_requests();
@@ -319,11 +307,11 @@ async fn recorded_loss_of_an_agent_is_followed() {
     let mut events = recorded.into_iter().map(|entry| entry["event"].clone());
     let first = events.next().unwrap();
     assert_eq!(first["type"], "SUBSCRIBED");
-    let config = Config {
+    let settings = Settings {
         refresh_seconds: 3600,
-        ..Config::default()
+        ..Settings::default()
     };
-    let (master, discovery) = started(first["subscribed"]["get_state"].clone(), config).await;
+    let (master, discovery) = started(first["subscribed"]["get_state"].clone(), settings).await;
     // Both agents have the same address, but different ports.
     let agents = query("_slave._tcp.mesos.", RecordType::SRV);
     let mut seen = Vec::new();

@@ -9,7 +9,7 @@ mod recovery;
 mod source;
 
 use serde_json::{Value, json};
-use transom_discovery::Config;
+use transom_discovery::{Config, Settings};
 
 use common::{Followed, Master, MasterScript};
 
@@ -43,7 +43,15 @@ fn document() -> Value {
     json!({"leader": "master@127.0.0.1:5050", "pid": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})
 }
 
-async fn started(snapshot: Value, config: Config) -> (Master, Followed) {
+/// With full comparisons and polls once per second.
+fn every_second() -> Settings {
+    Settings {
+        refresh_seconds: 1,
+        ..Settings::default()
+    }
+}
+
+async fn started(snapshot: Value, config: impl Into<Config>) -> (Master, Followed) {
     let script = MasterScript {
         document: Some(document()),
         snapshot: Some(snapshot),

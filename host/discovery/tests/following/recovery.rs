@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use transom_discovery::source::StreamTimeouts;
-use transom_discovery::{Config, Problem, Source};
+use transom_discovery::{Config, Problem, Settings, Source};
 
 use crate::common::{Master, MasterScript, wait_until};
-use crate::{agent, document, snapshot, started, task};
+use crate::{agent, document, every_second, snapshot, started, task};
 
 /// A snapshot with agents that the leader knows only from its registry.
 fn recovering(ids: &[&str], agents: u32, tasks: &[Value]) -> Value {
@@ -40,7 +40,7 @@ async fn first_zone_waits_for_the_agents_of_a_new_leader() {
         ..MasterScript::default()
     })
     .await;
-    let discovery = master.followed(Config::default()).await;
+    let discovery = master.followed(Settings::default()).await;
     let waits_for = async |agents: usize| {
         wait_until("the reason", async || {
             assert!(!discovery.discovery.ready(), "an incomplete zone is served");
@@ -108,11 +108,7 @@ async fn empty_document_of_a_new_leader_is_not_published() {
         ..MasterScript::default()
     })
     .await;
-    let config = Config {
-        refresh_seconds: 1,
-        ..Config::default()
-    };
-    let discovery = master.followed(config).await;
+    let discovery = master.followed(every_second()).await;
     wait_until("polls", async || master.document_requests() >= 2).await;
     assert!(!discovery.discovery.ready());
     let mut full = empty_document(1.0);
@@ -139,7 +135,7 @@ async fn empty_document_is_published_after_a_bounded_time() {
     })
     .await;
     let config = Config {
-        refresh_seconds: 1,
+        settings: every_second(),
         stream_timeouts: StreamTimeouts {
             not_found: Duration::from_millis(300),
             ..StreamTimeouts::default()
@@ -168,7 +164,7 @@ async fn hidden_tasks_are_reported() {
             ..MasterScript::default()
         })
         .await;
-        let discovery = master.followed(Config::default()).await;
+        let discovery = master.followed(Settings::default()).await;
         wait_until("the reason", async || {
             discovery.discovery.problem() == Some(Problem::HiddenTasks)
         })
@@ -192,13 +188,9 @@ async fn hidden_tasks_are_reported() {
 /// the dead one, then its lists are empty, then agents register one by one.
 #[tokio::test]
 async fn failover_keeps_records_until_agents_return_or_are_removed() {
-    let config = Config {
-        refresh_seconds: 1,
-        ..Config::default()
-    };
     let mut second = task(1, "TASK_RUNNING");
     second["agent_id"]["value"] = json!("c1d2-S1");
-    let (master, discovery) = started(snapshot(2, &[task(0, "TASK_RUNNING"), second]), config).await;
+    let (master, discovery) = started(snapshot(2, &[task(0, "TASK_RUNNING"), second]), every_second()).await;
     let both = ["10.0.0.10", "10.0.0.11"];
     assert_eq!(discovery.a("web.marathon.mesos.").await, both);
     // Nothing listens at the dead leader's address.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use transom_discovery::source::StreamTimeouts;
-use transom_discovery::{Config, Source};
+use transom_discovery::{Config, Settings, Source};
 
 use crate::common::{Master, MasterScript, query, wait_until};
-use crate::{document, snapshot, started, task};
+use crate::{document, every_second, snapshot, started, task};
 
 #[tokio::test]
 async fn master_without_stream_is_polled() {
@@ -24,7 +24,7 @@ async fn master_without_stream_is_polled() {
         .await;
         let discovery = master
             .followed(Config {
-                refresh_seconds: 1,
+                settings: every_second(),
                 stream_timeouts: StreamTimeouts {
                     not_found: Duration::ZERO,
                     ..StreamTimeouts::default()
@@ -48,7 +48,7 @@ async fn master_without_stream_is_polled() {
 
 #[tokio::test]
 async fn restarting_master_is_followed_again_without_polling() {
-    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
+    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Settings::default()).await;
     assert_eq!(discovery.discovery.source(), Source::Stream);
     // The restarting master already serves a state document, which has no agents yet.
     master.set(|script| (script.snapshot, script.rejection) = (None, 404));
@@ -91,7 +91,7 @@ async fn restarting_master_is_followed_again_without_polling() {
 #[tokio::test]
 async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
     let config = Config {
-        refresh_seconds: 1,
+        settings: every_second(),
         stream_timeouts: StreamTimeouts {
             not_found: Duration::from_millis(500),
             retry: Duration::from_millis(300),
@@ -129,7 +129,7 @@ async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
 
 #[tokio::test]
 async fn last_zone_stays_in_service_during_an_outage() {
-    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
+    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Settings::default()).await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
     master.set(|script| (script.snapshot, script.rejection, script.document) = (None, 503, None));
     master.hang_up();

@@ -10,21 +10,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::process::Command;
 use tokio::time::timeout;
-use transom_discovery::Config;
+use transom_discovery::Settings;
 
 use super::common::{Followed, Master, MasterScript, WAIT_TIMEOUT, query, wait_until};
 use super::resolver::Resolver;
 use super::{code, data};
 
 /// Starts discovery with a known leader, which forwards to this resolver if the settings allow it.
-async fn started(resolver: &Resolver, config: Config) -> Followed {
+async fn started(resolver: &Resolver, config: Settings) -> Followed {
     let master = Master::start(MasterScript {
         document: Some(json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})),
         rejection: 403,
         ..MasterScript::default()
     });
-    let config = Config {
-        resolvers: vec![resolver.addr],
+    let config = Settings {
+        resolvers: vec![resolver.addr.to_string()],
         ..config
     };
     let discovery = master.await.followed(config).await;
@@ -35,7 +35,7 @@ async fn started(resolver: &Resolver, config: Config) -> Followed {
 #[tokio::test]
 async fn dig_gets_forwarded_answers() {
     let resolver = Resolver::start(1).await;
-    let discovery = started(&resolver, Config::default()).await;
+    let discovery = started(&resolver, Settings::default()).await;
     let port = discovery.discovery.dns_addr().unwrap().port().to_string();
     let dig = async |arguments: &[&str]| {
         let run = Command::new("dig")
@@ -84,13 +84,13 @@ async fn dig_gets_forwarded_answers() {
 #[tokio::test]
 async fn recursion_is_rejected_outside_allowed_networks() {
     let resolver = Resolver::start(1).await;
-    let off = Config {
+    let off = Settings {
         external_on: false,
-        ..Config::default()
+        ..Settings::default()
     };
-    let for_others = Config {
+    let for_others = Settings {
         allow_recursion: vec!["192.0.2.0/24".parse().unwrap()],
-        ..Config::default()
+        ..Settings::default()
     };
     for (config, what) in [(off, "outside"), (for_others, "recursion")] {
         let discovery = started(&resolver, config).await;
@@ -111,7 +111,7 @@ async fn recursion_is_rejected_outside_allowed_networks() {
 async fn slow_resolver_does_not_delay_other_queries() {
     let resolver = Resolver::start(1).await;
     resolver.set_silent(true);
-    let discovery = started(&resolver, Config::default()).await;
+    let discovery = started(&resolver, Settings::default()).await;
     let addr = discovery.discovery.dns_addr().unwrap();
 
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -137,9 +137,9 @@ async fn slow_resolver_does_not_delay_other_queries() {
 async fn rate_limit_drops_and_truncates_udp_answers() {
     const QUERIES: usize = 200;
     let resolver = Resolver::start(1).await;
-    let config = Config {
+    let config = Settings {
         responses_per_second: 10,
-        ..Config::default()
+        ..Settings::default()
     };
     let discovery = started(&resolver, config).await;
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();

@@ -17,9 +17,9 @@ use common::{Followed, Master, MasterScript, query, wait_until};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{RData, Record, RecordType};
 use serde_json::{Value, json};
-use transom_discovery::Config;
+use transom_discovery::{Config, Settings};
 
-async fn started(state: &str, config: Config) -> Followed {
+async fn started(state: &str, settings: Settings) -> Followed {
     let document = Some(serde_json::from_str(state).unwrap());
     let master = Master::start(MasterScript {
         document,
@@ -31,8 +31,11 @@ async fn started(state: &str, config: Config) -> Followed {
     let discovery = master
         .followed(Config {
             masters,
-            refresh_seconds: 3600,
-            ..config
+            ..Settings {
+                refresh_seconds: 3600,
+                ..settings
+            }
+            .into()
         })
         .await;
     discovery.ready().await;
@@ -176,7 +179,7 @@ async fn dns(discovery: &Followed, case: &Value, additions: &AllowedAdditions) -
     }
 }
 
-async fn replay(suite: &str, state: &str, config: Config, at_least: usize) {
+async fn replay(suite: &str, state: &str, config: Settings, at_least: usize) {
     let discovery = started(state, config).await;
     // The only host name in these states is resolved in the background.
     if state.contains("\"hostname\": \"localhost\"") {
@@ -224,7 +227,7 @@ async fn http_answers_match_the_recording() {
     replay(
         include_str!("../fixtures/cases-http-fixture.json"),
         state,
-        Config::default(),
+        Settings::default(),
         122,
     )
     .await;
@@ -236,7 +239,7 @@ async fn answers_for_edge_cases_match_the_recording() {
     replay(
         include_str!("../fixtures/cases-edge.json"),
         state,
-        Config::default(),
+        Settings::default(),
         267,
     )
     .await;
@@ -245,9 +248,9 @@ async fn answers_for_edge_cases_match_the_recording() {
 #[tokio::test]
 async fn answers_with_short_labels_match_the_recording() {
     let state = include_str!("../fixtures/state-edge.json");
-    let config = Config {
+    let config = Settings {
         enforce_rfc952: true,
-        ..Config::default()
+        ..Settings::default()
     };
     replay(
         include_str!("../fixtures/cases-edge-rfc952.json"),
@@ -260,7 +263,11 @@ async fn answers_with_short_labels_match_the_recording() {
 
 #[tokio::test]
 async fn additional_http_answers_have_their_shapes() {
-    let discovery = started(include_str!("../fixtures/state-fixture.json"), Config::default()).await;
+    let discovery = started(
+        include_str!("../fixtures/state-fixture.json"),
+        Settings::default(),
+    )
+    .await;
     let (status, body) = discovery.get("/v1/hosts/nope.mesos?strict=true").await;
     assert_eq!((status, body.as_str()), (404, "404: No Such Name: nope.mesos"));
     assert_eq!(discovery.get("/v1/services/_a._b?x=1&strict=true").await.0, 404);
@@ -318,9 +325,9 @@ async fn additional_http_answers_have_their_shapes() {
 
 #[tokio::test]
 async fn enumeration_can_be_turned_off() {
-    let config = Config {
+    let config = Settings {
         enumeration_on: false,
-        ..Config::default()
+        ..Settings::default()
     };
     let discovery = started(include_str!("../fixtures/state-fixture.json"), config).await;
     assert_eq!(

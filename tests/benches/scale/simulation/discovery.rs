@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::net::UdpSocket;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use transom_discovery::Config;
+use transom_discovery::{Config, Settings};
 use transom_testkit::usage;
 
 use super::master::Master;
@@ -28,7 +28,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
     let before = usage::resident_kib(std::process::id());
     let span = Span::begin();
     let (token, mut registry) = (CancellationToken::new(), Registry::default());
-    let config = Config {
+    let settings = Settings {
         listener: Ipv4Addr::LOCALHOST.into(),
         http_listener: Ipv4Addr::LOCALHOST.into(),
         port: 0,
@@ -36,9 +36,11 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
         external_on: false,
         // Longer than the measurement.
         refresh_seconds: 36_000,
-        ..Config::default()
+        ..Settings::default()
     };
-    let started = config.start(master.client(), &mut registry, token.clone()).await;
+    let started = Config::from(settings)
+        .start(master.client(), &mut registry, token.clone())
+        .await;
     let discovery = started.expect("discovery starts");
     wait_until("a zone", async || discovery.ready()).await;
     let built = span.end();

@@ -103,7 +103,14 @@ fn zone_resolvers_rejects_overlapping_zones() {
         ),
         (&[("weave", &["8.8.8.8", "8.8.8.8"])], "mesos", Some("twice")),
     ] {
-        let found = zone_resolvers(zones.iter().copied(), domain).err();
+        let found = zone_resolvers(
+            &zones
+                .iter()
+                .map(|(zone, texts)| ((*zone).to_owned(), texts.to_vec()))
+                .collect(),
+            domain,
+        )
+        .err();
         match (&found, expected) {
             (None, None) => {}
             (Some(found), Some(expected)) => assert!(found.contains(expected), "{zones:?}: {found}"),
@@ -142,7 +149,7 @@ fn ip_sources_rejects_duplicates() {
 
 #[test]
 fn checked_reports_the_keys_of_invalid_settings() {
-    type Change = fn(&mut Config);
+    type Change = fn(&mut Settings);
     let cases: &[(Change, &str)] = &[
         (|it| it.domain = "a_b".into(), "[discovery] domain"),
         (|it| (it.dns_on, it.http_on) = (false, false), "dns_on, http_on"),
@@ -156,10 +163,7 @@ fn checked_reports_the_keys_of_invalid_settings() {
         ),
         (|it| it.ip_sources.clear(), "ip_sources"),
         (|it| it.soa_mname = "a..b".into(), "soa_mname"),
-        (
-            |it| it.resolvers = vec!["1.1.1.1:53".parse().unwrap(); 2],
-            "resolvers",
-        ),
+        (|it| it.resolvers = vec!["1.1.1.1".into(); 2], "resolvers"),
         (
             |it| drop(it.zone_resolvers.insert("weave".into(), Vec::new())),
             "zone_resolvers",
@@ -174,41 +178,41 @@ fn checked_reports_the_keys_of_invalid_settings() {
         (|it| it.soa_rname = "x".repeat(64), "soa_rname"),
     ];
     for (change, key) in cases {
-        let mut config = Config::default();
-        change(&mut config);
-        let error = config.checked().unwrap_err().to_string();
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let error = settings.checked().unwrap_err().to_string();
         assert!(error.contains(key), "{error}");
     }
 }
 
 #[test]
 fn checked_normalizes_settings() {
-    let config = Config {
+    let settings = Settings {
         domain: "Example.MESOS".into(),
         soa_mname: "NS1.mesos..".into(),
         soa_rname: "a@b.c..".into(),
         timeout: 0,
-        zone_resolvers: [("Weave".to_owned(), vec!["1.1.1.1:53".parse().unwrap()])].into(),
-        ..Config::default()
+        zone_resolvers: [("Weave".to_owned(), vec!["1.1.1.1".to_owned()])].into(),
+        ..Settings::default()
     };
-    let config = config.checked().unwrap();
+    let config = settings.checked().unwrap();
     assert_eq!(config.domain, "example.mesos");
     assert_eq!((&*config.soa_mname, &*config.soa_rname), ("ns1.mesos.", "a.b.c."));
     assert_eq!(config.timeout, 5);
-    assert!(config.zone_resolvers.contains_key("weave"));
+    assert!(config.zone_resolvers().contains_key("weave"));
     // Unused settings are not checked.
-    let unused = Config {
+    let unused = Settings {
         external_on: false,
         zone_resolvers: [("we_ave".to_owned(), Vec::new())].into(),
         soa_mname: String::new(),
-        ..Config::default()
+        ..Settings::default()
     };
     assert_eq!(unused.checked().unwrap().soa_mname, ".");
 }
 
 #[test]
 fn private_networks_excludes_public_addresses() {
-    let private = Config::private_networks();
+    let private = crate::settings::private_networks();
     let holds = |ip: &str| {
         private
             .iter()

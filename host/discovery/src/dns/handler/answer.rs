@@ -12,7 +12,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::fast_path::AnswerTemplate;
-use crate::Config;
+use crate::Settings;
 use crate::labels::{wire_name, write_name};
 use crate::zone::{Node, Service, Zone, ZoneLookup};
 
@@ -43,39 +43,39 @@ pub(in crate::dns) struct ZoneAuthority {
 }
 
 impl ZoneAuthority {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         let seconds = |seconds: u32| i32::try_from(seconds).unwrap_or(i32::MAX);
         let name = |name: &str| wire_name(name).unwrap_or_else(Name::root);
         Self {
-            ttl: config.ttl,
-            apex: name(&format!("{}.", config.domain)),
-            mname: name(&config.soa_mname),
-            mname_text: config.soa_mname.clone(),
-            rname: name(&config.soa_rname),
-            refresh: seconds(config.soa_refresh),
-            retry: seconds(config.soa_retry),
-            expire: seconds(config.soa_expire),
-            subnet_first: config.resolv_subnet_first,
-            reverse: config.reverse_dns_on,
-            recursion_available: config.recurse_on,
-            set_truncate_bit: config.set_truncate_bit,
+            ttl: settings.ttl,
+            apex: name(&format!("{}.", settings.domain)),
+            mname: name(&settings.soa_mname),
+            mname_text: settings.soa_mname.clone(),
+            rname: name(&settings.soa_rname),
+            refresh: seconds(settings.soa_refresh),
+            retry: seconds(settings.soa_retry),
+            expire: seconds(settings.soa_expire),
+            subnet_first: settings.resolv_subnet_first,
+            reverse: settings.reverse_dns_on,
+            recursion_available: settings.recurse_on,
+            set_truncate_bit: settings.set_truncate_bit,
         }
     }
 
     /// The same in wire form.
-    pub(super) fn template(&self, config: &Config) -> AnswerTemplate {
+    pub(super) fn template(&self, settings: &Settings) -> AnswerTemplate {
         let mut soa_names = Vec::new();
-        for name in [&self.mname_text, &config.soa_rname] {
+        for name in [&self.mname_text, &settings.soa_rname] {
             write_name(name, &mut soa_names);
         }
         AnswerTemplate {
             soa_names,
-            soa_times: [config.soa_refresh, config.soa_retry, config.soa_expire]
+            soa_times: [settings.soa_refresh, settings.soa_retry, settings.soa_expire]
                 .map(|seconds| seconds.min(i32::MAX as u32)),
             ttl: self.ttl,
-            apex: config.domain.len() + 2,
-            recursion_available: config.recurse_on,
-            set_truncate_bit: config.set_truncate_bit,
+            apex: settings.domain.len() + 2,
+            recursion_available: settings.recurse_on,
+            set_truncate_bit: settings.set_truncate_bit,
         }
     }
 

@@ -11,12 +11,12 @@ fn handler() -> Handler {
     let shared = Arc::new(Shared::new());
     let metrics = Metrics::register(&mut Registry::default(), &shared);
     {
-        let config = Config {
+        let settings = Settings {
             external_on: false,
-            ..Config::default()
+            ..Settings::default()
         };
         let forwarding = forward::Metrics::register(&mut Registry::default());
-        Handler::new(&config.checked().unwrap(), shared, metrics, forwarding)
+        Handler::new(&settings.checked().unwrap(), shared, metrics, forwarding)
     }
 }
 

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 use super::answer::ZoneAuthority;
 use super::wire;
-use crate::Config;
+use crate::Settings;
 use crate::dns::respond::{Client, Transport};
 use crate::labels::wire_name;
 use crate::zone::{self, Node, Service, Value, Zone};
@@ -53,8 +53,8 @@ enum TransferChunk {
 }
 
 impl Transfers {
-    pub(super) fn new(config: &Config) -> Self {
-        Self(config.allow_transfer.clone())
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self(settings.allow_transfer.clone())
     }
 
     /// Starts a transfer; none if the client is not allowed or the query is for another zone.

@@ -8,7 +8,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
 use super::{Answer, ZoneAuthority, answer};
-use crate::Config;
+use crate::Settings;
 use crate::labels::wire_name;
 use crate::zone::Zone;
 use crate::zone::testing::Builder;
@@ -50,13 +50,13 @@ fn zone() -> Zone {
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 77));
 
-fn answer_with(config: Config, name: &str, kind: RecordType) -> Option<Answer> {
-    let zone_authority = ZoneAuthority::new(&config.checked().unwrap());
+fn answer_with(settings: Settings, name: &str, kind: RecordType) -> Option<Answer> {
+    let zone_authority = ZoneAuthority::new(&settings.checked().unwrap());
     answer(&zone(), &zone_authority, CLIENT, &wire_name(name).unwrap(), kind)
 }
 
 fn ask(name: &str, kind: RecordType) -> Answer {
-    answer_with(Config::default(), name, kind).unwrap()
+    answer_with(Settings::default(), name, kind).unwrap()
 }
 
 fn texts(records: &[hickory_proto::rr::Record]) -> BTreeSet<String> {
@@ -125,7 +125,7 @@ fn answer_depends_on_name_and_type() {
         );
     }
     for name in ["example.com.", "xmesos.", "1.0.0.10.in-addr.arpa."] {
-        assert!(answer_with(Config::default(), name, T::A).is_none(), "{name}");
+        assert!(answer_with(Settings::default(), name, T::A).is_none(), "{name}");
     }
 }
 
@@ -133,9 +133,9 @@ fn answer_depends_on_name_and_type() {
 fn reverse_names_are_answered_with_ptr() {
     use RecordType as T;
     use ResponseCode::{NXDomain, NoError};
-    let config = || Config {
+    let settings = || Settings {
         reverse_dns_on: true,
-        ..Config::default()
+        ..Settings::default()
     };
     for (name, kind, code, answers, authority) in [
         ("4.0.0.10.in-addr.arpa.", T::PTR, NoError, "PTR", ""),
@@ -161,17 +161,17 @@ fn reverse_names_are_answered_with_ptr() {
         ("g.ip6.arpa.", T::PTR, NXDomain, "", "SOA"),
         ("10.ip6.arpa.", T::PTR, NXDomain, "", "SOA"),
     ] {
-        let found = outline(&answer_with(config(), name, kind).unwrap());
+        let found = outline(&answer_with(settings(), name, kind).unwrap());
         let expected = (code, true, answers.to_owned(), authority.to_owned());
         assert_eq!(found, expected, "{name} {kind}");
     }
     let six = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.";
-    let found = answer_with(config(), six, T::PTR).unwrap();
+    let found = answer_with(settings(), six, T::PTR).unwrap();
     assert_eq!(found.answers[0].data.to_string(), "six.fw.mesos.");
-    let longer = outline(&answer_with(config(), &format!("1.{six}"), T::PTR).unwrap());
+    let longer = outline(&answer_with(settings(), &format!("1.{six}"), T::PTR).unwrap());
     assert_eq!(longer.0, NXDomain);
-    assert!(answer_with(config(), "arpa.", T::PTR).is_none());
-    assert!(answer_with(config(), "xin-addr.arpa.", T::PTR).is_none());
+    assert!(answer_with(settings(), "arpa.", T::PTR).is_none());
+    assert!(answer_with(settings(), "xin-addr.arpa.", T::PTR).is_none());
 }
 
 #[test]
@@ -179,11 +179,11 @@ fn addresses_in_the_clients_subnet_come_first() {
     for near in [true, false] {
         let firsts: BTreeSet<_> = (0..100)
             .map(|_| {
-                let config = Config {
+                let settings = Settings {
                     resolv_subnet_first: near,
-                    ..Config::default()
+                    ..Settings::default()
                 };
-                let found = answer_with(config, "far.fw.mesos.", RecordType::A).unwrap();
+                let found = answer_with(settings, "far.fw.mesos.", RecordType::A).unwrap();
                 assert_eq!(found.answers.len(), 3);
                 found.answers[0].data.to_string()
             })
@@ -250,10 +250,10 @@ fn answers_are_shuffled() {
 fn dot_inside_a_label_matches_no_name() {
     let labels: [&[u8]; 2] = [b"web.fw", b"mesos"];
     let name = hickory_proto::rr::Name::from_labels(labels).unwrap();
-    let config = Config::default().checked().unwrap();
+    let settings = Settings::default().checked().unwrap();
     let found = answer(
         &zone(),
-        &ZoneAuthority::new(&config),
+        &ZoneAuthority::new(&settings),
         CLIENT,
         &name,
         RecordType::A,

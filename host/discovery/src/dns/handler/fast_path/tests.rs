@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::Config;
+use crate::Settings;
 use crate::dns::Handler;
 use crate::dns::fuzzing::{assert_same_answer, handler, record_set, zone};
 use crate::dns::respond::{Client, Reply};
@@ -61,9 +61,9 @@ fn fast_path_answers_like_the_handler() {
     let zone = zone();
     let mut random = StdRng::seed_from_u64(1);
     for recurse_on in [true, false] {
-        let handler = handler(Config {
+        let handler = handler(Settings {
             recurse_on,
-            ..Config::default()
+            ..Settings::default()
         });
         for name in names {
             for kind in [RecordType::A, RecordType::AAAA, RecordType::SRV] {
@@ -133,7 +133,7 @@ fn fast_path_declines_uncommon_queries() {
     }
     assert!(Question::read(&[&plain[..], &[0]].concat()).is_none());
     // Names that are not below the apex.
-    let (zone, handler) = (zone(), handler(Config::default()));
+    let (zone, handler) = (zone(), handler(Settings::default()));
     for name in ["mesos.", "xmesos.", "example.org.", "."] {
         let name = Name::from_ascii(name).unwrap();
         let packet = query(&name, RecordType::A, None, &mut random);
@@ -150,7 +150,7 @@ fn fast_path_declines_uncommon_queries() {
 
 #[test]
 fn fast_path_survives_any_packet_within_size_limits() {
-    let (zone, handler) = (zone(), handler(Config::default()));
+    let (zone, handler) = (zone(), handler(Settings::default()));
     let mut random = StdRng::seed_from_u64(3);
     let names = ["many.fw.mesos.", "_huge._tcp.fw.mesos.", "web.*.mesos.", "mesos."];
     for round in 0..50_000 {
@@ -202,7 +202,7 @@ fn services(zone: &Zone, template: &AnswerTemplate, packet: &[u8]) -> Vec<String
 
 #[test]
 fn srv_answers_have_target_addresses_in_any_rotation() {
-    let (handler, mut random) = (handler(Config::default()), StdRng::seed_from_u64(6));
+    let (handler, mut random) = (handler(Settings::default()), StdRng::seed_from_u64(6));
     let mut builder = Builder::new();
     let name = "_web._tcp.fw.mesos.";
     for n in 0..5_u8 {
@@ -239,7 +239,7 @@ fn srv_answers_have_target_addresses_in_any_rotation() {
 
 #[test]
 fn srv_answers_follow_changes_of_services_and_targets() {
-    let (handler, mut random) = (handler(Config::default()), StdRng::seed_from_u64(7));
+    let (handler, mut random) = (handler(Settings::default()), StdRng::seed_from_u64(7));
     let name = "_web._tcp.fw.mesos.";
     let packet = query(&wire_name(name).unwrap(), RecordType::SRV, None, &mut random);
     let record = |name: &str, value: Value, ttl| crate::zone::Record {
@@ -322,7 +322,7 @@ fn srv_answers_follow_changes_of_services_and_targets() {
 
 #[test]
 fn answers_are_rotated() {
-    let (zone, handler) = (zone(), handler(Config::default()));
+    let (zone, handler) = (zone(), handler(Settings::default()));
     let mut random = StdRng::seed_from_u64(4);
     let packet = query(
         &wire_name("many.fw.mesos.").unwrap(),
@@ -353,9 +353,9 @@ fn truncation_flag_can_be_turned_off() {
         &mut random,
     );
     for set_truncate_bit in [true, false] {
-        let handler = handler(Config {
+        let handler = handler(Settings {
             set_truncate_bit,
-            ..Config::default()
+            ..Settings::default()
         });
         let mut fast = Vec::new();
         let reply = handler.reply(Some(&zone), &packet, client(Transport::Udp), &mut fast);
@@ -381,7 +381,7 @@ fn every_target_has_addresses_over_tcp() {
             }
         }
     }
-    let (zone, handler) = (Arc::new(zone.build(7)), handler(Config::default()));
+    let (zone, handler) = (Arc::new(zone.build(7)), handler(Settings::default()));
     let mut random = StdRng::seed_from_u64(6);
     for (name, targets) in names {
         let packet = query(&wire_name(name).unwrap(), RecordType::SRV, None, &mut random);

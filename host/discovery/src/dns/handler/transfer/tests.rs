@@ -9,10 +9,10 @@ use super::*;
 use crate::zone::ZoneBuilder;
 use crate::zone::testing::Builder;
 
-fn config(networks: &[&str]) -> Config {
-    Config {
+fn settings(networks: &[&str]) -> Settings {
+    Settings {
         allow_transfer: networks.iter().map(|net| net.parse().unwrap()).collect(),
-        ..Config::default()
+        ..Settings::default()
     }
     .checked()
     .unwrap()
@@ -69,12 +69,12 @@ const ALLOWED_CLIENT: Client = Client {
 };
 
 fn transferred(request: &Message, client: Client) -> Option<Vec<Record>> {
-    let config = config(&["10.0.0.0/8"]);
-    let zone_authority = ZoneAuthority::new(&config);
+    let settings = settings(&["10.0.0.0/8"]);
+    let zone_authority = ZoneAuthority::new(&settings);
     let Packet::Request(request) = wire::read(&request.to_vec().unwrap(), client) else {
         panic!("not a request")
     };
-    let mut transfer = Transfers::new(&config).begin(&zone(), &zone_authority, &request, client)?;
+    let mut transfer = Transfers::new(&settings).begin(&zone(), &zone_authority, &request, client)?;
     let mut records = Vec::new();
     while let Some(message) = transfer.next() {
         assert!(message.len() < 65536);

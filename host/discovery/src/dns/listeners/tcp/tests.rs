@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
-use crate::Config;
+use crate::Settings;
 use crate::dns::Handler;
 use crate::dns::forward;
 use crate::metrics::Metrics;
@@ -24,9 +24,9 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 async fn started(limits: ListenerLimits) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
-    let config = Config::default().checked().unwrap();
+    let settings = Settings::default().checked().unwrap();
     let handler = Handler::new(
-        &config,
+        &settings,
         Arc::new(Shared::new()),
         Metrics::default(),
         forward::Metrics::register(&mut Registry::default()),

@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
 use super::*;
-use crate::Config;
+use crate::Settings;
 use crate::dns::{forward, fuzzing};
 use crate::metrics::Metrics;
 use crate::shared::Shared;
@@ -15,15 +15,20 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves a port at `addr` with a zone and with a resolver that does not answer.
 fn serving(addr: &str, token: &CancellationToken) -> (u16, tokio::task::JoinHandle<()>) {
-    let config = Config {
-        resolvers: vec!["127.0.0.1:1".parse().unwrap()],
+    let settings = Settings {
+        resolvers: vec!["127.0.0.1:1".into()],
         timeout: 1,
-        ..Config::default()
+        ..Settings::default()
     };
     let shared = Arc::new(Shared::new());
     shared.zone.store(Some(fuzzing::zone()));
     let forwarding = forward::Metrics::register(&mut Registry::default());
-    let handler = Handler::new(&config.checked().unwrap(), shared, Metrics::default(), forwarding);
+    let handler = Handler::new(
+        &settings.checked().unwrap(),
+        shared,
+        Metrics::default(),
+        forwarding,
+    );
     let sockets = bind(addr.parse().unwrap()).unwrap();
     let port = sockets[0].local_addr().unwrap().port();
     (
