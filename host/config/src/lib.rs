@@ -27,9 +27,7 @@ mod variables;
 
 pub use aliases::WORKFLOW_ALIASES;
 pub use faults::expected_in_words;
-pub use kubernetes::{
-    Kubernetes, Label as KubernetesLabel, ignored_variables as ignored_kubernetes_variables,
-};
+pub use kubernetes::ignored_variables as ignored_kubernetes_variables;
 pub use load::{Overrides, admin, load, missing};
 pub use log_level::LogLevel;
 pub use marathon::{Counterpart, FlagForm, counterpart, parse_flag_value};
@@ -45,4 +43,5 @@ pub use settings::{
 pub use transom_apps::Settings as Apps;
 pub use transom_apps::settings::{Feature, GpuScheduling, PlanForm};
 pub use transom_discovery::Settings as Discovery;
+pub use transom_kubernetes::Settings as Kubernetes;
 pub use transom_workflow::Settings as Workflow;

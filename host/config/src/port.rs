@@ -3,7 +3,6 @@
 use transom_web::{LoopbackTrust, PortConfig, PortSettings, port_settings};
 
 use super::Settings;
-use super::kubernetes::Kubernetes;
 use super::settings::Admin;
 use crate::{Apps, Workflow};
 
@@ -18,24 +17,6 @@ impl Admin {
             [username, password],
             [read_only_username, read_only_password]
         )
-    }
-}
-
-impl Kubernetes {
-    /// The HTTP port of the section.
-    pub fn http_port(&self) -> PortSettings<'_> {
-        PortSettings {
-            tls_pem: self.tls_pem(),
-            ..port_settings!(
-                self,
-                self.instance.section,
-                Some(&self.hostname),
-                self.trusted_networks.as_deref(),
-                LoopbackTrust::UnlessCredentials,
-                [auth_username, auth_password],
-                [auth_read_only_username, auth_read_only_password]
-            )
-        }
     }
 }
 

@@ -13,10 +13,9 @@ use serde::{Deserialize, Serialize};
 use transom_common::{Secret, schema, settings};
 use transom_web::{AllowedHost, Origin};
 
-use super::kubernetes::Kubernetes;
 use super::log_level::LogLevel;
 use super::plugin_bindings::Bindings;
-use crate::{Apps, Discovery, Workflow};
+use crate::{Apps, Discovery, Kubernetes, Workflow};
 pub use telemetry::Telemetry;
 
 settings! {

@@ -35,7 +35,7 @@ impl Explain for Explainer {
                 printable(id)
             ))
         })?;
-        let handles = self.leader.handles_for_operator(&self.config.name)?;
+        let handles = self.leader.handles_for_operator(self.config.name())?;
         let view = self.views.get();
         let member = view.tasks.of(kind).iter().find(|task| task.number == number);
         let Some(task) = member else {
@@ -51,8 +51,8 @@ impl Explain for Explainer {
         let kind = Kind::ALL
             .into_iter()
             .find(|kind| view.tasks.of(*kind).iter().any(|known| known.id == task))?;
-        let name = &self.config.name;
-        Some(if kind == Kind::Datastore && self.config.containers.enabled {
+        let name = self.config.name();
+        Some(if kind == Kind::Datastore && self.config.settings.containers {
             format!(
                 "the task is a datastore of the framework {name:?}, whose health check the cluster's agent makes, not a \
                  plugin, so there is no transcript of it here"
@@ -71,7 +71,8 @@ impl Explainer {
         }
         ApiError::not_found(format!(
             "the framework {:?} has no {kind}/{number}; `GET {}/api/fw/v0/explain` of the kubernetes port lists its tasks",
-            self.config.name, self.config.path
+            self.config.name(),
+            self.config.settings.instance.path
         ))
     }
 
@@ -88,7 +89,10 @@ impl Explainer {
             let reasons = view.waiting.iter().filter(|waiting| waiting.kind == kind);
             let reasons: Vec<&str> = reasons.map(|waiting| waiting.reason.as_str()).collect();
             let reasons = if reasons.is_empty() {
-                format!("`GET {}/api/fw/v0/explain` says why it waits", self.config.path)
+                format!(
+                    "`GET {}/api/fw/v0/explain` says why it waits",
+                    self.config.settings.instance.path
+                )
             } else {
                 reasons.join("; ")
             };

@@ -103,17 +103,17 @@ pub fn translate(original: &Original, config: &Config) -> Result<Import, ImportE
             .push("m3s has no framework id: its tasks cannot be taken over".to_owned()),
     }
     let name = original.framework["FrameworkName"].as_str().unwrap_or_default();
-    if name != config.name {
+    if name != config.name() {
         import.notes.push(format!(
             "m3s's framework is named {name:?} and `framework_name` is {:?}: tasks get other names from their next \
              launch on",
-            config.name
+            config.name()
         ));
     }
     let wanted = wanted(&original.config, config);
     import.counts = wanted.counts;
     insert_record(&mut import.records, persist::WANTED, &wanted)?;
-    if let (None, Some(token)) = (&config.orchestrator.token, original.config["K3SToken"].as_str()) {
+    if let (None, Some(token)) = (&config.settings.orch_token, original.config["K3SToken"].as_str()) {
         insert_record(&mut import.records, persist::TOKEN, &token)?;
     }
     if import.framework_id.is_some() {
@@ -143,7 +143,7 @@ fn wanted(original: &Value, config: &Config) -> Wanted {
     Wanted {
         counts: PerKind::from_fn(|kind| {
             let count = counts.of(kind).unwrap_or(*configured.of(kind));
-            count.min(config.max_scale)
+            count.min(config.settings.max_scale)
         }),
         configured,
         restore: (restore != PerKind::default()).then_some(restore),
@@ -286,7 +286,7 @@ impl Import {
     /// The reason why nothing was written. After [`ImportError::Store`] it is unknown whether records
     /// were written.
     pub async fn write(&self, store: Arc<dyn Store>, config: &Config) -> Result<(), ImportError> {
-        let name = Framework::lease(&config.name);
+        let name = Framework::lease(config.name());
         let holder = format!("{} transom-fw-import", uuid::Uuid::new_v4());
         let acquired = typed::with_timeout(typed::TIMEOUT, store.acquire(&name, &holder, LEASE_TTL)).await;
         let lease = match acquired {
@@ -306,7 +306,7 @@ impl Import {
     }
 
     async fn write_with(&self, store: Arc<dyn Store>, config: &Config) -> Result<(), ImportError> {
-        let folder = format!("{}/", config.name);
+        let folder = format!("{}/", config.name());
         let present = typed::with_timeout(typed::TIMEOUT, store.scan(&folder)).await?;
         let of_daemons = format!("{folder}daemons/");
         if let Some(entry) = present.iter().find(|entry| !entry.key.starts_with(&of_daemons)) {

@@ -81,6 +81,7 @@ mod orchestrator;
 mod plan;
 mod runner;
 mod secrets;
+pub mod settings;
 mod start;
 mod summary;
 mod task;
@@ -93,6 +94,7 @@ pub use error::Error;
 pub use explain::Explainer;
 pub use kind::{Kind, PerKind};
 pub use runner::Runner;
+pub use settings::Settings;
 pub use start::{Instance, Resources, start};
 pub use summary::{Numbers, Summary, SummaryReader};
 

@@ -54,7 +54,7 @@ pub struct Instance {
 }
 
 /// Serves the port until the token is cancelled. The caller must run each framework with its
-/// [`Runner`]. Either the port belongs to a single instance, whose [`Config::path`] is empty, or
+/// [`Runner`]. Either the port belongs to a single instance, whose path is empty, or
 /// several instances share it, each below its path. All instances on a port end together. `scripts`: a
 /// port that serves only the scripts of these instances.
 ///
@@ -77,11 +77,11 @@ pub fn start(
             leader,
             runner,
         } = PreparedInstance::new(instance, &port, scripts.as_ref(), &mut resources)?;
-        script_routers = match &*runner.dependencies.config.path {
+        script_routers = match &*runner.dependencies.config.settings.instance.path {
             "" => script_routers.merge(of_instance),
             path => script_routers.nest(path, of_instance),
         };
-        routers.insert(runner.dependencies.config.path.clone(), router);
+        routers.insert(runner.dependencies.config.settings.instance.path.clone(), router);
         started.push((name, leader, runner));
     }
     let (router, rules) = match routers.remove("") {
@@ -96,11 +96,14 @@ pub fn start(
     let services = started.into_iter().map(|(name, leader, runner)| {
         let config = &runner.dependencies.config;
         let own = Routes {
-            router: api::instances::below(service_port.routes().router.clone(), &config.path),
+            router: api::instances::below(
+                service_port.routes().router.clone(),
+                &config.settings.instance.path,
+            ),
             rules: api::access_rules(),
             policy: service_port.routes().policy.clone(),
         };
-        let framework = config.name.clone();
+        let framework = config.name().to_owned();
         (service_port.service(name, leader, framework, own), runner)
     });
     Ok(services.collect())
@@ -125,25 +128,25 @@ impl PreparedInstance {
         let config = Arc::new(instance.config);
         if config.port.credentials.is_none() {
             tracing::warn!(
-                framework = config.name,
+                framework = config.name(),
                 "AUTH_USERNAME and AUTH_PASSWORD are not set: every request from a trusted network is accepted"
             );
         }
         if port.scheme() == "https" && script_port.is_none() {
             tracing::warn!(
-                framework = config.name,
+                framework = config.name(),
                 "the cluster's agents fetch the bootstrap scripts over TLS, so they must trust the certificate of the \
                  port; otherwise no server and no agent starts. `bootstrap.port` serves the scripts without TLS; see \
                  docs/framework.md, \"The first script\""
             );
         }
-        let labels = [("framework".into(), config.name.clone().into())];
+        let labels = [("framework".into(), config.name().to_owned().into())];
         let registry = resources.registry.sub_registry_with_labels(labels.into_iter());
         let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
         let leader = Leader::new(port.advertised(), instance.election);
         let (views, scripts) = (Arc::new(Views::default()), Arc::new(Scripts::default()));
         let delivery = Arc::new(Delivery::default());
-        let advertised = config.bootstrap.advertise.as_deref();
+        let advertised = config.settings.bootstrap.advertise.as_deref();
         let is_of_api = script_port.is_none();
         let runner = Runner {
             dependencies: TermDependencies {
@@ -169,16 +172,17 @@ impl PreparedInstance {
             leader: leader.clone(),
         };
         let api = Api(Arc::new(Shared {
-            max_scale: config.max_scale,
+            max_scale: config.settings.max_scale,
             credentials: config.port.credentials.clone(),
             views,
             scripts,
             delivery,
             backups: config
+                .settings
                 .backup
                 .dir
                 .as_ref()
-                .map(|dir| Directory::new(dir, &config.name)),
+                .map(|dir| Directory::new(dir, config.name())),
             leader: leader.clone(),
         }));
         let metrics = RequestMetrics::register(registry, "transom_kubernetes");
@@ -199,5 +203,5 @@ fn base(config: &Config, port: &BoundPort, advertised: Option<&str>) -> String {
         Some(host) => format!("{host}:{number}"),
         None => port.advertised(),
     };
-    format!("{}://{address}{}", port.scheme(), config.path)
+    format!("{}://{address}{}", port.scheme(), config.settings.instance.path)
 }

@@ -100,11 +100,11 @@ impl Import {
     /// The configuration of the instance that takes over the state.
     fn instance(&self, settings: &Settings) -> anyhow::Result<transom_kubernetes::Config> {
         let file = self.config.display();
-        let mut instances = parts::kubernetes::services(settings);
-        let sections: Vec<_> = instances.iter().map(|(section, _)| *section).collect();
+        let instances = settings.kubernetes();
+        let sections: Vec<_> = instances.iter().map(|one| one.instance.section).collect();
         let index = choose_section(&sections, self.instance.as_deref())
             .map_err(|problem| anyhow::anyhow!("{file} {problem}"))?;
-        Ok(instances.swap_remove(index).1)
+        Ok(transom_kubernetes::Config::new(instances[index].clone()))
     }
 
     /// Reads m3s's records.

@@ -13,9 +13,9 @@ use std::sync::LazyLock;
 use figment::error::Kind;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
+use transom_kubernetes::settings::Instance;
 
-use super::{Instance, Kubernetes};
-use crate::Settings;
+use crate::{Kubernetes, Settings};
 
 /// The section to which the tables of instances are moved. It does not occur in any source.
 pub(crate) const SECTION: &str = "kubernetes_instances";

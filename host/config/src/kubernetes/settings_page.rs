@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::{Kubernetes, variables};
+use super::variables;
+use crate::Kubernetes;
 
 const PAGE: &str = include_str!("../../../../docs/framework-settings.md");
 

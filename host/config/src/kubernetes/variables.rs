@@ -3,8 +3,7 @@
 
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
-
-use super::Period;
+use transom_kubernetes::settings::{Label, Period};
 
 use crate::note::print_note;
 
@@ -305,7 +304,7 @@ impl VariableForm {
                 None => Err("a length of time such as 15s or 10m"),
             },
             Self::Labels => {
-                let labels: Result<Vec<super::Label>, _> = serde_json::from_str(text);
+                let labels: Result<Vec<Label>, _> = serde_json::from_str(text);
                 let labels = labels.ok().and_then(|labels| Value::serialize(labels).ok());
                 labels.ok_or("a JSON list of objects with the texts key and value")
             }
@@ -334,7 +333,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::kubernetes::Kubernetes;
+    use crate::Kubernetes;
 
     fn read(variables: &[(&str, &str)]) -> Result<Dict, Vec<String>> {
         let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();

@@ -2,7 +2,6 @@
 
 pub mod cluster;
 pub mod discovery;
-pub mod kubernetes;
 pub mod plugins;
 pub mod registries;
 pub mod store;

@@ -24,8 +24,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::config::AutoscaleConfig;
 use crate::orchestrator::Resources;
+use crate::settings::Autoscale;
 
 pub(crate) use timers::Timers;
 
@@ -105,9 +105,10 @@ pub(crate) struct Change {
 }
 
 /// Applies the rule; see the module.
-pub(crate) fn decide(config: &AutoscaleConfig, observed: &Observed, now: Timestamp) -> Verdict {
+pub(crate) fn decide(config: &Autoscale, max: u32, observed: &Observed, now: Timestamp) -> Verdict {
     let mut decision = Decision {
         config,
+        max,
         observed,
         now,
         verdict: Verdict::default(),
@@ -117,7 +118,8 @@ pub(crate) fn decide(config: &AutoscaleConfig, observed: &Observed, now: Timesta
 }
 
 struct Decision<'a> {
-    config: &'a AutoscaleConfig,
+    config: &'a Autoscale,
+    max: u32,
     observed: &'a Observed,
     now: Timestamp,
     verdict: Verdict,
@@ -125,7 +127,7 @@ struct Decision<'a> {
 
 impl<'a> Decision<'a> {
     fn decide(&mut self) {
-        let (count, min, max) = (self.observed.count, self.config.min, self.config.max);
+        let (count, min, max) = (self.observed.count, self.config.min, self.max);
         if count < min || count > max {
             let (bound, limit) = if count < min { ("min", min) } else { ("max", max) };
             return self.change(limit, Vec::new(), format!("`{bound}` is {limit}"));
@@ -144,7 +146,7 @@ impl<'a> Decision<'a> {
                 names(&too_large)
             ));
         }
-        let delay = self.config.scale_up_delay;
+        let delay = self.config.scale_up_delay.duration();
         let since = waiting.iter().filter_map(|pod| pod.unschedulable_since);
         let next = since
             .map(|since| time_after(since, delay))
@@ -166,7 +168,7 @@ impl<'a> Decision<'a> {
         let (config, observed) = (self.config, self.observed);
         let why = format!(
             "pods unschedulable for {:?}: {}",
-            config.scale_up_delay,
+            config.scale_up_delay.duration(),
             names(pods)
         );
         if observed.cordoned {
@@ -177,7 +179,7 @@ impl<'a> Decision<'a> {
         let there = u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(coming);
         let requests = pods.iter().map(|pod| pod.requests).collect();
         // The result needs no more precision: more agents are not added in any case.
-        let max_agents = there.saturating_add(config.max);
+        let max_agents = there.saturating_add(self.max);
         let needed = observed
             .empty
             .map_or(1, |empty| packing::agents_for(requests, empty, max_agents));
@@ -191,9 +193,9 @@ impl<'a> Decision<'a> {
                  as a node selector, a taint or a volume"
             ));
         }
-        let room = config.max.saturating_sub(observed.count);
+        let room = self.max.saturating_sub(observed.count);
         if room == 0 {
-            return self.note(format!("{why}; the count is `max`, {}", config.max));
+            return self.note(format!("{why}; the count is `max`, {}", self.max));
         }
         if self.is_cooling_down() {
             return self.note(format!("{why}; the cooldown has not passed"));
@@ -203,7 +205,7 @@ impl<'a> Decision<'a> {
     }
 
     fn scale_down(&mut self, waiting: &[&PendingPod]) {
-        let delay = self.config.scale_down_delay;
+        let delay = self.config.scale_down_delay.duration();
         let ends = self
             .idle()
             .filter_map(|agent| Some(time_after(agent.idle_since?, delay)));
@@ -255,7 +257,7 @@ impl<'a> Decision<'a> {
 
     /// Whether a change has to wait for the cooldown.
     fn is_cooling_down(&mut self) -> bool {
-        let end = time_after(self.observed.changed_at, self.config.cooldown);
+        let end = time_after(self.observed.changed_at, self.config.cooldown.duration());
         let is_cooling_down = end > self.now;
         self.recheck_at(is_cooling_down.then_some(end));
         is_cooling_down

@@ -9,15 +9,6 @@ fn at(second: i64) -> Timestamp {
 /// Now, in the tests.
 const NOW: i64 = 10_000;
 
-const CONFIG: AutoscaleConfig = AutoscaleConfig {
-    min: 1,
-    max: 6,
-    step: 2,
-    scale_up_delay: Duration::from_secs(30),
-    scale_down_delay: Duration::from_mins(10),
-    cooldown: Duration::from_mins(1),
-};
-
 const EMPTY: Resources = Resources {
     cpu_millis: 1000,
     memory: 1000,
@@ -69,7 +60,7 @@ fn idle(count: u32, idle: &[(usize, i64)]) -> Observed {
 }
 
 fn verdict(observed: &Observed) -> Verdict {
-    decide(&CONFIG, observed, at(NOW))
+    decide(&Autoscale::default(), 6, observed, at(NOW))
 }
 
 /// The new count and the agents that end.

@@ -105,7 +105,7 @@ impl Reception {
         } = self.copy(file).await?;
         // An image without `sha256sum` leaves no digest.
         let expected = self.operation.sha256.as_deref();
-        let is_whole = match (expected, self.config.datastore.engine) {
+        let is_whole = match (expected, self.config.settings.engine()) {
             (Some(""), Engine::Kvstore) => is_whole_snapshot,
             _ => expected == Some(sha256.as_str()),
         };
@@ -114,15 +114,15 @@ impl Reception {
         }
         let manifest = Manifest {
             name: self.operation.backup.clone(),
-            framework: self.config.name.clone(),
-            engine: self.config.datastore.engine,
-            version: self.config.orchestrator.version.clone(),
+            framework: self.config.name().to_owned(),
+            engine: self.config.settings.engine(),
+            version: self.config.settings.orch_version.clone(),
             created: Timestamp::now(),
             size,
             sha256,
             token: self.operation.orch_token.clone(),
         };
-        let (directory, keep) = (self.directory.clone(), self.config.backup.keep);
+        let (directory, keep) = (self.directory.clone(), self.config.settings.backup.keep);
         blocking(move || {
             directory.finish(&manifest)?;
             // The backup is complete even if the deletion of old ones fails.
@@ -141,7 +141,7 @@ impl Reception {
     /// Writes the dump into a file and syncs the file.
     async fn copy(&self, mut file: std::fs::File) -> Result<Copied, ReceiveError> {
         let task = TaskId::from(self.operation.task.clone().unwrap_or_default());
-        let maximum = self.config.backup.max_bytes;
+        let maximum = self.config.settings.backup.max_bytes;
         let dump = SandboxFile {
             agent: &self.agent,
             framework: &self.framework,

@@ -66,7 +66,7 @@ impl PluginBootstrap {
     pub(crate) fn new(plugins: Plugins, config: Arc<Config>) -> crate::Result<Self> {
         Ok(Self {
             plugins,
-            source: Source::new(config.bootstrap.clone())?,
+            source: Source::new(&config.settings)?,
             config,
         })
     }
@@ -91,13 +91,13 @@ impl Bootstrap for PluginBootstrap {
                 Kind::Server => Role::Server,
                 Kind::Agent => Role::Agent,
             },
-            framework: self.config.name.clone(),
+            framework: self.config.name().to_owned(),
             task: task.to_owned(),
             number,
             // The host is not known either.
             host: String::new(),
             attributes: Vec::new(),
-            image: self.config.orchestrator.image.clone(),
+            image: self.config.settings.image_orch.clone(),
             ports,
             source: fetched.source,
             digest: fetched.digest,

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use transom_common::Secret;
 use url::Url;
 
-use crate::config::BootstrapConfig;
-use crate::{Error, Result};
+use crate::settings::Bootstrap;
+use crate::{Error, Result, Settings};
 
 /// The script that ships with the daemon.
 const SHIPPED_SCRIPT: &str = include_str!("bootstrap.sh");
@@ -57,31 +57,31 @@ pub(crate) enum FetchError {
 /// Fetches and caches the script. Only one fetch runs at a time; concurrent callers wait for it.
 #[derive(Debug)]
 pub(crate) struct Source {
-    config: BootstrapConfig,
+    url: Option<Secret>,
+    config: Bootstrap,
     client: Client,
     cached: Mutex<Option<(Instant, Fetched)>>,
 }
 
 impl Source {
-    pub(crate) fn new(config: BootstrapConfig) -> Result<Self> {
+    pub(crate) fn new(settings: &Settings) -> Result<Self> {
         // This fails if a provider is already installed; then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
-            .timeout(config.timeout)
+            .timeout(settings.bootstrap.timeout())
             .user_agent(concat!("transom/", env!("CARGO_PKG_VERSION")));
-        let https = config
-            .url
-            .as_ref()
-            .is_some_and(|url| url.reveal().starts_with("https:"));
+        let url = settings.bootstrap_url.clone();
+        let https = url.as_ref().is_some_and(|url| url.reveal().starts_with("https:"));
         if !https {
             // Only HTTPS needs certificates, and the machine may have none.
             builder = builder.tls_certs_only([]);
         }
         let client = builder.build().map_err(Error::Client)?;
         Ok(Self {
-            config,
+            url,
+            config: settings.bootstrap.clone(),
             client,
             cached: Mutex::default(),
         })
@@ -92,7 +92,7 @@ impl Source {
     pub(crate) async fn get(&self) -> Result<Fetched, FetchError> {
         let mut cached = self.cached.lock().await;
         if let Some((at, fetched)) = &*cached
-            && at.elapsed() < self.config.refresh
+            && at.elapsed() < Duration::from_secs(self.config.refresh_seconds)
         {
             return Ok(fetched.clone());
         }
@@ -110,14 +110,14 @@ impl Source {
     }
 
     async fn fetch(&self) -> Result<Fetched, FetchError> {
-        let Some(url) = &self.config.url else {
+        let Some(url) = &self.url else {
             return Ok(fetched(
                 SHIPPED_SCRIPT.as_bytes().to_vec(),
                 SHIPPED_NAME.to_owned(),
             ));
         };
         let (url, display_url) = parse(url)?;
-        let timeout = self.config.timeout;
+        let timeout = self.config.timeout();
         let reading = async {
             match url.scheme() {
                 "file" => self.read(&url, &display_url).await,
@@ -228,12 +228,14 @@ mod tests {
     use super::*;
 
     fn source(url: Option<&str>, max_bytes: usize) -> Source {
-        Source::new(BootstrapConfig {
-            url: url.map(Secret::from),
-            max_bytes,
-            timeout: Duration::from_secs(10),
-            refresh: Duration::ZERO,
-            advertise: None,
+        Source::new(&Settings {
+            bootstrap_url: url.map(Secret::from),
+            bootstrap: Bootstrap {
+                max_bytes,
+                refresh_seconds: 0,
+                ..Bootstrap::default()
+            },
+            ..Settings::default()
         })
         .unwrap()
     }

@@ -69,7 +69,7 @@ impl Autoscaler {
 impl Core {
     /// Changes the count if the rule requires it. Returns whether the count has changed.
     pub(super) async fn autoscale(&mut self, settled: bool, now: Timestamp) -> bool {
-        let Some(config) = &self.config.autoscale else {
+        let Some((autoscale, max)) = self.config.settings.autoscale() else {
             return false;
         };
         self.autoscaler.recheck_at = None;
@@ -83,7 +83,7 @@ impl Core {
                 .forget(Some("the server's API does not answer".to_owned()));
         }
         let observed = self.observe_agents(settled, now);
-        let verdict = decide(config, &observed, now);
+        let verdict = decide(autoscale, max, &observed, now);
         self.autoscaler.notes = verdict.notes;
         self.autoscaler.recheck_at = verdict.recheck_at;
         let problem = self.autoscaler.problem.as_ref();
@@ -198,7 +198,7 @@ impl Core {
         wanted.counts.agent = change.count;
         if let Err(error) = self.repository.put_wanted(&wanted).await {
             tracing::warn!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 error = error_chain(&error),
                 "storing a decision of the autoscaler failed; retrying"
             );
@@ -210,7 +210,7 @@ impl Core {
         self.autoscaler.changed_at = now;
         self.service.metrics.record_autoscaling(change.count > before);
         tracing::info!(
-            framework = self.config.name,
+            framework = self.config.name(),
             before,
             count = change.count,
             reason = change.reason,
@@ -222,7 +222,7 @@ impl Core {
     /// Starts a job that lists the pods, if that is due.
     pub(super) fn list_pods(&mut self) {
         let answers = self.orchestrator.observation.is_some();
-        if self.config.autoscale.is_none() || !answers || self.wanted.counts.server == 0 {
+        if self.config.settings.autoscale().is_none() || !answers || self.wanted.counts.server == 0 {
             self.autoscaler.list_at = None;
             return;
         }
@@ -258,7 +258,7 @@ impl Core {
         if current.is_none_or(|current| !Arc::ptr_eq(current, client)) {
             return;
         }
-        let interval = LIST_INTERVAL.min(self.config.heartbeat_interval);
+        let interval = LIST_INTERVAL.min(self.config.settings.heartbeat_interval.duration());
         self.autoscaler.list_at = Some(Instant::now() + interval);
         match result {
             Ok(pods) => {
@@ -270,7 +270,7 @@ impl Core {
                 let problem = error_chain(&error);
                 if self.autoscaler.problem.is_none() {
                     tracing::warn!(
-                        framework = self.config.name,
+                        framework = self.config.name(),
                         error = problem,
                         "listing the pods failed; the agents are not autoscaled"
                     );
@@ -303,11 +303,11 @@ impl Core {
 
     /// The autoscaler as `explain` shows it.
     pub(super) fn show_autoscaler(&self) -> Option<AutoscaleView> {
-        let config = self.config.autoscale.as_ref()?;
+        let (autoscale, max) = self.config.settings.autoscale()?;
         let (unschedulable_pods, idle_agents) = self.autoscaler.timers.counts();
         Some(AutoscaleView {
-            min: config.min,
-            max: config.max,
+            min: autoscale.min,
+            max,
             unschedulable_pods,
             idle_agents,
             notes: self.autoscaler.notes.clone(),

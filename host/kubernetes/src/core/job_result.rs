@@ -123,7 +123,7 @@ impl Core {
                 match result {
                     Ok(()) => self.handle_node_change(change, &node),
                     Err(error) => tracing::warn!(
-                        framework = self.config.name,
+                        framework = self.config.name(),
                         node,
                         ?change,
                         error = error_chain(&error),
@@ -165,7 +165,7 @@ impl Core {
                 let requested = std::mem::take(&mut member.requested);
                 let reason = error.to_string();
                 tracing::warn!(
-                    framework = self.config.name,
+                    framework = self.config.name(),
                     %kind,
                     number,
                     error = reason,
@@ -218,7 +218,7 @@ impl Core {
                 return;
             }
             tracing::info!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 address = %stored.address,
                 "read the client configuration of the server"
             );
@@ -235,7 +235,7 @@ impl Core {
     ) -> Option<(String, ClientConfig)> {
         let text = read.unwrap_or_else(|error| {
             tracing::debug!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 error = error_chain(&error),
                 "reading the client configuration failed; retrying"
             );
@@ -246,7 +246,7 @@ impl Core {
             Ok(config) => Some((text, config)),
             Err(error) => {
                 tracing::warn!(
-                    framework = self.config.name,
+                    framework = self.config.name(),
                     error = error_chain(&error),
                     "the client configuration in the server's sandbox is invalid; retrying"
                 );
@@ -284,7 +284,7 @@ impl Core {
             return;
         }
         tracing::info!(
-            framework = self.config.name,
+            framework = self.config.name(),
             address = %stored.address,
             "the client configuration of the server cannot be read; using the stored one"
         );
@@ -296,7 +296,7 @@ impl Core {
         let stored = self.repository.put_client_config(config).await;
         if let Err(error) = &stored {
             tracing::warn!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 error = error_chain(error),
                 "storing the client configuration failed; retrying"
             );
@@ -312,7 +312,7 @@ impl Core {
                 self.jobs.observe_at = None;
             }
             Err(error) => tracing::warn!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 error = error_chain(&error),
                 "the client configuration cannot be used"
             ),
@@ -364,7 +364,7 @@ impl Core {
             Ok(observation) => {
                 if self.orchestrator.observation.is_none() {
                     tracing::info!(
-                        framework = self.config.name,
+                        framework = self.config.name(),
                         version = observation.version,
                         nodes = observation.nodes.len(),
                         "the Kubernetes API answers"
@@ -375,7 +375,7 @@ impl Core {
             Err(error) => {
                 if self.orchestrator.observation.take().is_some() {
                     tracing::warn!(
-                        framework = self.config.name,
+                        framework = self.config.name(),
                         error = error_chain(&error),
                         "the Kubernetes API does not answer"
                     );
@@ -403,21 +403,21 @@ impl Core {
         match result {
             Ok(drained) if drained.remaining.is_empty() => {
                 tracing::info!(
-                    framework = self.config.name,
+                    framework = self.config.name(),
                     node,
                     evicted = drained.evicted,
                     "node drained"
                 );
             }
             Ok(drained) => tracing::warn!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 node,
                 evicted = drained.evicted,
                 remaining = ?drained.remaining,
                 "drain timeout reached; ending the node's task although these pods remain"
             ),
             Err(error) => tracing::warn!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 node,
                 error = error_chain(&error),
                 "draining a node failed; retrying until the drain timeout"

@@ -140,10 +140,10 @@ impl Core {
     /// in a container has the form of upstream's datastore until several are wanted for the first
     /// time.
     pub(super) fn is_clustered(&self) -> bool {
-        let (datastore, containers) = (&self.config.datastore, &self.config.containers);
-        datastore.engine == Engine::Kvstore
-            && !datastore.is_command(containers)
-            && (self.wanted.clustered || !containers.enabled)
+        let settings = &self.config.settings;
+        settings.engine() == Engine::Kvstore
+            && !settings.runs_ds_command()
+            && (self.wanted.clustered || !settings.containers)
     }
 
     /// Stores which members vote and which hosts have their data, before the plan relies on it. A
@@ -153,7 +153,7 @@ impl Core {
         if self.kvstore.has_unstored_changes || record != self.kvstore.record {
             if let Err(error) = self.repository.put_kvstore(&record).await {
                 tracing::warn!(
-                    framework = self.config.name,
+                    framework = self.config.name(),
                     error = error_chain(&error),
                     "storing the members of the datastore and their hosts failed; retrying"
                 );
@@ -161,7 +161,7 @@ impl Core {
             }
             let voters: Vec<u32> = record.voters.keys().copied().collect();
             tracing::info!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 ?voters,
                 "the members of the datastore, or their hosts, have changed"
             );
@@ -335,8 +335,8 @@ impl Core {
 
     /// Whether the datastore's data exist only on the host where it ran.
     fn has_local_data(&self) -> bool {
-        let containers = &self.config.containers;
-        !containers.enabled || containers.volume_driver == LOCAL_DRIVER
+        let settings = &self.config.settings;
+        !settings.containers || settings.volume_driver == LOCAL_DRIVER
     }
 
     /// The host that has the data of a datastore without an etcd cluster. It starts only there, because
@@ -362,13 +362,13 @@ impl Core {
              free resources on it. If its data are lost, `transom fw move {} --without-data` starts the datastore on another agent \
              without them; then restore a backup",
             ignored.unwrap_or_default(),
-            self.config.name
+            self.config.name()
         ))
     }
 
     /// Gives up the data of a datastore without an etcd cluster, so that it starts on any agent.
     pub(super) async fn move_datastore(&mut self) -> Result<(), Rejection> {
-        if *self.wanted.counts.of(Kind::Datastore) == 0 && self.config.datastore.endpoint.is_some() {
+        if *self.wanted.counts.of(Kind::Datastore) == 0 && self.config.settings.ds_endpoint.is_some() {
             return Err(Rejection::DatastoreOutside);
         }
         if self.is_clustered() {
@@ -383,7 +383,7 @@ impl Core {
         stored.map_err(ActorError::from)?;
         self.datastore = record;
         tracing::warn!(
-            framework = self.config.name,
+            framework = self.config.name(),
             "moving the datastore; its former data are given up"
         );
         let numbers: Vec<u32> = self.members.of(Kind::Datastore).keys().copied().collect();
@@ -498,7 +498,7 @@ impl Core {
         match result {
             Ok(etcd_state) => {
                 if state.silent_since.take().is_some() {
-                    tracing::info!(framework = self.config.name, "the kvstore API answers");
+                    tracing::info!(framework = self.config.name(), "the kvstore API answers");
                 }
                 state.etcd_state = Some(etcd_state);
             }
@@ -507,7 +507,7 @@ impl Core {
                 if state.silent_since.is_none() {
                     state.silent_since = Some(Timestamp::now());
                     tracing::warn!(
-                        framework = self.config.name,
+                        framework = self.config.name(),
                         error = error_chain(&error),
                         "the kvstore API does not answer"
                     );
@@ -523,7 +523,7 @@ impl Core {
         } else {
             BUSY_OBSERVE_INTERVAL
         };
-        let interval = interval.min(self.config.heartbeat_interval);
+        let interval = interval.min(self.config.settings.heartbeat_interval.duration());
         self.kvstore.observe_at = Some(Instant::now() + interval);
     }
 
@@ -548,7 +548,7 @@ impl Core {
             .collect();
         self.kvstore.dismissing = true;
         tracing::info!(
-            framework = self.config.name,
+            framework = self.config.name(),
             member = format!("{etcd:x}"),
             "removing a member of the kvstore"
         );
@@ -580,7 +580,7 @@ impl Core {
                 }
             }
             Some(Err(error)) => tracing::warn!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 member = format!("{etcd:x}"),
                 error = error_chain(&error),
                 "removing a member of the kvstore failed; retrying"

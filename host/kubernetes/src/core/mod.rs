@@ -180,15 +180,15 @@ pub(crate) fn start(
         abdication,
     } = parts;
     let config = Arc::clone(&service.config);
-    let directory = config.backup.dir.as_ref();
-    let directory = directory.map(|dir| Directory::new(dir, &config.name));
+    let directory = config.settings.backup.dir.as_ref();
+    let directory = directory.map(|dir| Directory::new(dir, config.name()));
     let (job_results, mut finished_jobs) = mpsc::channel(JOB_RESULT_QUEUE_CAPACITY);
     stored.datastore.warn(&config);
     for reason in &stored.ignored {
-        tracing::error!(framework = config.name, "{reason}");
+        tracing::error!(framework = config.name(), "{reason}");
     }
     let mut core = Core {
-        members: Members::new(config.orchestrator.node_timeout),
+        members: Members::new(config.settings.orch_node_timeout.duration()),
         configured,
         service,
         repository,
@@ -222,7 +222,7 @@ pub(crate) fn start(
     tracker.spawn(async move {
         let _end = end;
         let mut components = core.service.bootstrap.changes();
-        let mut ticks = tokio::time::interval(core.config.heartbeat_interval);
+        let mut ticks = tokio::time::interval(core.config.settings.heartbeat_interval.duration());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         core.advance().await;
         core.record_voters().await;
@@ -291,7 +291,7 @@ impl Core {
             let adopted = metadata.is_some_and(|metadata| self.members.adopt(metadata, record));
             if !adopted {
                 let task = &record.id;
-                tracing::info!(%task, framework = self.config.name, "killing a task that is not one of the framework's");
+                tracing::info!(%task, framework = self.config.name(), "killing a task that is not one of the framework's");
                 self.orphans.insert(task.clone());
                 kill.push(task.clone());
             }
@@ -344,7 +344,7 @@ impl Core {
                     .as_ref()
                     .and_then(|status| status.message.as_deref());
                 tracing::info!(
-                    framework = self.config.name,
+                    framework = self.config.name(),
                     task = %record.id,
                     run_spec = record.run_spec,
                     state = %record.state,

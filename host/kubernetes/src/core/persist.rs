@@ -123,7 +123,7 @@ impl Wanted {
         Self {
             counts,
             configured: counts,
-            cordoned: config.orchestrator.disable_scheduling,
+            cordoned: config.settings.orch_disable_scheduling,
             ready_before: PerKind::from_fn(|_| Some(0)),
             ..Self::default()
         }
@@ -131,8 +131,8 @@ impl Wanted {
 
     /// Sets `clustered` if several members of a kvstore are wanted.
     pub(crate) fn record_clustering(&mut self, config: &Config) {
-        let several = config.datastore.engine == Engine::Kvstore && self.counts.datastore > 1;
-        self.clustered |= several && !config.datastore.is_command(&config.containers);
+        let several = config.settings.engine() == Engine::Kvstore && self.counts.datastore > 1;
+        self.clustered |= several && !config.settings.runs_ds_command();
     }
 
     /// Takes over the counts that have changed in the configuration since it was last read.
@@ -141,7 +141,7 @@ impl Wanted {
             let (count, known) = (config.kinds.of(kind).count, *self.configured.of(kind));
             if count != known {
                 tracing::info!(
-                    framework = config.name,
+                    framework = config.name(),
                     %kind,
                     configured = count,
                     before = known,
@@ -197,7 +197,7 @@ pub(crate) struct Stored {
 
 impl Repository {
     pub(crate) fn new(store: Arc<dyn Store>, config: &Config) -> Self {
-        Self(TypedStore::new(store, &config.name).with_timeout(config.store_timeout))
+        Self(TypedStore::new(store, config.name()).with_timeout(config.store_timeout))
     }
 
     /// Reads all records. At the first start the wanted state is created from the configuration, and

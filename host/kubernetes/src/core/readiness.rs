@@ -33,7 +33,7 @@ impl Core {
         match self.repository.put_wanted(&wanted).await {
             Ok(()) => self.wanted = wanted,
             Err(error) => tracing::warn!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 error = error_chain(&error),
                 what,
                 "storing a change of the wanted state failed; retrying"

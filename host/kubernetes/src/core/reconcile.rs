@@ -47,7 +47,7 @@ impl Core {
         let handing_over = self.hand_over.take();
         for step in std::mem::take(&mut self.plan.steps) {
             tracing::debug!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 ?step,
                 "executing the next step of the plan"
             );
@@ -60,7 +60,7 @@ impl Core {
                 }
                 Step::Dismiss { etcd } => self.dismiss(etcd),
                 Step::Remove { kind, number, reason } => {
-                    tracing::info!(framework = self.config.name, %kind, number, why = ?reason, "ending a task");
+                    tracing::info!(framework = self.config.name(), %kind, number, why = ?reason, "ending a task");
                     let effects = self.members.remove(kind, number, now);
                     self.apply_effects(effects);
                 }
@@ -102,9 +102,14 @@ impl Core {
             paused: self.stops_servers(),
         };
         let policy = Policy {
-            node_timeout: self.config.orchestrator.node_timeout,
-            drain_timeout: self.config.orchestrator.drain_timeout,
-            grace: self.config.heartbeat_interval.saturating_mul(2),
+            node_timeout: self.config.settings.orch_node_timeout.duration(),
+            drain_timeout: self.config.settings.drain_timeout.duration(),
+            grace: self
+                .config
+                .settings
+                .heartbeat_interval
+                .duration()
+                .saturating_mul(2),
         };
         next_steps(&goal, &self.observed(versions, now), &policy, now)
     }
@@ -112,7 +117,7 @@ impl Core {
     /// When to run the next comparison if no event occurs before.
     pub(super) fn next_comparison(&self) -> Instant {
         let now = Instant::now();
-        let mut next = now + self.config.heartbeat_interval;
+        let mut next = now + self.config.settings.heartbeat_interval.duration();
         let looks = [self.plan.recheck_at, self.autoscaler.recheck_at];
         if let Some(at) = looks.into_iter().flatten().min() {
             let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
@@ -194,7 +199,7 @@ impl Core {
     pub(super) fn endpoints(&self) -> Endpoints {
         let addresses = &self.kvstore.record.addresses;
         let clustered = self.is_clustered().then(|| addresses.values().cloned().collect());
-        if self.config.containers.enabled && !self.config.containers.mapped_addresses {
+        if self.config.settings.containers && !self.config.settings.mapped_addresses {
             return Endpoints {
                 datastore: clustered.unwrap_or_default(),
                 server: None,
@@ -257,7 +262,7 @@ impl Core {
         let metadata = self
             .members
             .add(kind, number, task.clone(), version.to_owned(), now);
-        tracing::info!(framework = self.config.name, %kind, number, %task, "starting a task");
+        tracing::info!(framework = self.config.name(), %kind, number, %task, "starting a task");
         self.service.metrics.record_task_start(kind);
         if let Some(member) = self.members.get_mut(kind, number) {
             member.start = start;
@@ -387,10 +392,10 @@ impl Core {
             return;
         }
         member.drain = Drain::UnderWay;
-        let end = Instant::now() + self.config.orchestrator.drain_timeout;
+        let end = Instant::now() + self.config.settings.drain_timeout.duration();
         let deadline = *member.drain_until.get_or_insert(end);
         let task = member.task.clone();
-        tracing::info!(framework = self.config.name, node, "draining a node");
+        tracing::info!(framework = self.config.name(), node, "draining a node");
         self.spawn_job(async move {
             let result = client.drain(&node, deadline).await;
             if result.is_err() {
@@ -407,7 +412,7 @@ impl Core {
         if !self.jobs.nodes.insert(node.clone()) {
             return;
         }
-        tracing::info!(framework = self.config.name, node, "removing a node");
+        tracing::info!(framework = self.config.name(), node, "removing a node");
         let removed = node.clone();
         let change = async move { client.remove_node(&removed).await };
         self.spawn_node_change(node, NodeChange::Removed, change);
@@ -504,7 +509,7 @@ impl Core {
         self.jobs.read_after = Some(now + CLIENT_CONFIG_READ_INTERVAL);
         let (cluster, file) = (
             Arc::clone(&self.service.cluster),
-            self.config.orchestrator.kubeconfig_file.clone(),
+            self.config.settings.kubeconfig_file.clone(),
         );
         self.spawn_job(async move {
             let file = SandboxFile {
@@ -543,7 +548,7 @@ impl Core {
 
     /// Schedules the next query of the orchestrator.
     pub(super) fn schedule_observation(&mut self) {
-        let interval = OBSERVE_INTERVAL.min(self.config.heartbeat_interval);
+        let interval = OBSERVE_INTERVAL.min(self.config.settings.heartbeat_interval.duration());
         self.jobs.observe_at = Some(Instant::now() + interval);
     }
 

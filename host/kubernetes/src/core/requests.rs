@@ -74,26 +74,26 @@ impl Core {
     }
 
     async fn scale(&mut self, kind: Kind, count: u32) -> Result<i64, Rejection> {
-        let maximum = self.config.max_scale;
+        let maximum = self.config.settings.max_scale;
         if count > maximum {
             return Err(Rejection::AboveMaximum { count, maximum });
         }
-        if let (Kind::Agent, Some(limits)) = (kind, &self.config.autoscale)
-            && !(limits.min..=limits.max).contains(&count)
+        if let (Kind::Agent, Some((autoscale, max))) = (kind, self.config.settings.autoscale())
+            && !(autoscale.min..=max).contains(&count)
         {
             return Err(Rejection::OutsideAutoscale {
                 count,
-                min: limits.min,
-                max: limits.max,
+                min: autoscale.min,
+                max,
             });
         }
         self.check_may_scale(kind)?;
         if kind == Kind::Datastore {
-            match self.config.datastore.engine {
+            match self.config.settings.engine() {
                 Engine::Kvstore if count != 0 && count.is_multiple_of(2) => {
                     return Err(Rejection::EvenKvstore(count));
                 }
-                Engine::Kvstore if count > 1 && self.config.datastore.is_command(&self.config.containers) => {
+                Engine::Kvstore if count > 1 && self.config.settings.runs_ds_command() => {
                     return Err(Rejection::SeveralCommands(count));
                 }
                 Engine::Sql if count > 1 => return Err(Rejection::SeveralSqlDatastores(count)),
@@ -111,7 +111,7 @@ impl Core {
             if kind == Kind::Agent {
                 self.autoscaler.changed_at = Timestamp::now();
             }
-            tracing::info!(framework = self.config.name, %kind, before, count, "scaled");
+            tracing::info!(framework = self.config.name(), %kind, before, count, "scaled");
         }
         Ok(i64::from(count) - i64::from(before))
     }
@@ -207,15 +207,15 @@ impl Core {
 
     /// Replaces user and password in use by the configured ones. Tasks with the former ones are replaced.
     async fn adopt_password(&mut self) -> Result<(), Rejection> {
-        let username = &self.configured.datastore.username;
+        let username = &self.configured.settings.ds_mysql_username;
         let mut config = (*self.config).clone();
-        config.datastore.username.clone_from(username);
+        config.settings.ds_mysql_username.clone_from(username);
         let record = self.datastore.adopt(&config);
         let record = record.ok_or(Rejection::NoOtherPassword)?;
         let stored = self.repository.put_datastore(&record).await;
         stored.map_err(ActorError::from)?;
         tracing::info!(
-            framework = self.config.name,
+            framework = self.config.name(),
             "user and password of the datastore were replaced"
         );
         self.config = Arc::new(config);
@@ -249,7 +249,7 @@ impl Core {
             Rejection::MasterUnavailable
         })?;
         if let Some(id) = id.filter(|_| !listed) {
-            tracing::warn!(framework = self.config.name, %id, "the master does not know the framework's id; dropping it");
+            tracing::warn!(framework = self.config.name(), %id, "the master does not know the framework's id; dropping it");
             let forgotten = self.repository.forget_framework().await;
             forgotten.map_err(ActorError::from)?;
             self.abdication.abdicate();

@@ -66,7 +66,7 @@ impl TermDependencies {
         let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
         let mut service = self.clone();
         let config = Arc::new(stored.in_use.apply_to(&self.config));
-        let token_of_nodes = config.orchestrator.token.clone();
+        let token_of_nodes = config.settings.orch_token.clone();
         let token_of_nodes = token_of_nodes.unwrap_or_else(|| stored.token.clone());
         let secrets = Secrets::new(token_of_nodes, &stored.datastore, &config, Timestamp::now())?;
         service.config = config;

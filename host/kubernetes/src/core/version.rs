@@ -4,7 +4,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::persist::Wanted;
-use crate::config::{Config, Engine};
+use crate::config::{Config, Engine, items};
 use crate::kind::Kind;
 use crate::secrets::{FORMER_PASSWORD, Secrets};
 use crate::task::Endpoints;
@@ -25,10 +25,10 @@ pub(super) fn of(
     clustered: bool,
 ) -> String {
     let settings = wanted.adjusted.of(kind).apply_to(config.kinds.of(kind));
-    let (containers, orchestrator, datastore) = (&config.containers, &config.orchestrator, &config.datastore);
+    let section = &config.settings;
     let common = json!([
         *wanted.generations.of(kind),
-        config.name,
+        config.name(),
         settings.cpus,
         settings.mem,
         settings.disk,
@@ -38,64 +38,64 @@ pub(super) fn of(
         settings.labels,
         settings.node_env,
         settings.docker_parameters,
-        containers.enabled,
-        containers.cluster_network,
-        containers.container_network,
-        containers.shm_size,
-        containers.open_files,
-        containers.memory_swap,
-        containers.domain,
-        containers.cgroup_v2,
-        containers.restrict_disk,
-        containers.enforce_limits,
-        containers.runtime,
-        containers.volume_driver,
-        containers.time_zone,
+        section.containers,
+        section.cluster_network(),
+        section.container_cni,
+        section.shm_size(),
+        section.container_ulimit,
+        section.container_memory_swap,
+        section.domain,
+        section.cgroup_v2,
+        section.restrict_disk_allocation,
+        section.enforce_task_limits,
+        section.container_runtime,
+        section.volume_driver,
+        section.tz,
     ]);
     // A kvstore has no password. The constant keeps the versions that former daemons computed.
-    let password = match datastore.engine {
+    let password = match section.engine() {
         Engine::Sql => secrets.password.reveal(),
         Engine::Kvstore => FORMER_PASSWORD,
     };
     let of_datastore = json!([
-        format!("{:?}", datastore.engine),
-        datastore.image,
-        datastore.port,
-        datastore.username,
+        format!("{:?}", section.engine()),
+        section.ds_image(),
+        section.ds_port,
+        section.ds_mysql_username,
         password,
-        datastore.ssl,
-        datastore.volume,
-        datastore.command,
+        section.ds_mysql_ssl,
+        section.volume_ds,
+        section.ds_command,
     ]);
     let of_nodes = json!([
-        orchestrator.image,
-        orchestrator.token.as_ref().map(transom_common::Secret::reveal),
-        orchestrator.container_runtime,
-        orchestrator.version,
-        orchestrator.node_env,
+        section.image_orch,
+        section.orch_token.as_ref().map(transom_common::Secret::reveal),
+        section.orch_container,
+        section.orch_version,
+        items(&section.orch_node_env),
     ]);
     let own = match kind {
-        Kind::Datastore if clustered => json!([of_datastore, "clustered", datastore.peer_port]),
+        Kind::Datastore if clustered => json!([of_datastore, "clustered", section.ds_peer_port]),
         Kind::Datastore => of_datastore,
         Kind::Server => json!([
             of_nodes,
             of_datastore,
-            datastore.endpoint.as_ref().map(transom_common::Secret::reveal),
+            section.ds_endpoint.as_ref().map(transom_common::Secret::reveal),
             endpoints.datastore,
-            orchestrator.server_command,
-            orchestrator.kubeconfig,
-            orchestrator.enable_taint,
-            orchestrator.registry_mirror,
-            orchestrator.server_volume,
+            section.orch_server_string,
+            section.kubeconfig,
+            section.orch_enable_taint,
+            section.enable_registry_mirror,
+            section.volume_orch_server,
         ]),
         Kind::Agent => json!([
             of_nodes,
             endpoints.server,
-            orchestrator.agent_command,
-            orchestrator.agent_tcp_port,
+            section.agent_command(),
+            section.agent_tcp_port(),
         ]),
     };
-    let own = match (kind, orchestrator.server_port) {
+    let own = match (kind, section.server_port()) {
         (Kind::Server, Some(port)) => json!([own, "port", port]),
         _ => own,
     };
@@ -106,4 +106,35 @@ pub(super) fn of(
     let mut digest = format!("{:x}", Sha256::digest(json!([common, own]).to_string()));
     digest.truncate(16);
     digest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn versions_are_those_of_former_daemons() {
+        let versions = |config: &Config| {
+            let (wanted, endpoints) = (Wanted::default(), Endpoints::default());
+            Kind::ALL.map(|kind| of(config, &testing::secrets(), &wanted, kind, &endpoints, false))
+        };
+        let changed = testing::config_with(|config| {
+            let settings = &mut config.settings;
+            settings.cluster_cni = Some("weave".to_owned());
+            settings.container_shm_size = String::new();
+            settings.orch_node_env = vec!["A=b=c".to_owned()];
+            settings.orch_server_port = 6500;
+            settings.orch_agent_tcp_port = 9000;
+            settings.orch_agent_string = "k3s  agent --flannel-backend=vxlan".to_owned();
+        });
+        assert_eq!(
+            versions(&testing::config()),
+            ["9096792415aed185", "028b23b00752c1f5", "312ba9eb2ca34e20"]
+        );
+        assert_eq!(
+            versions(&changed),
+            ["84be24a9b5d04968", "6daf330a289be141", "41c9e8a7e9bc9acd"]
+        );
+    }
 }

@@ -39,13 +39,13 @@ struct DatastoreInUse {
 
 impl DatastoreInUse {
     fn of(config: &Config) -> Self {
-        let datastore = &config.datastore;
+        let section = &config.settings;
         Self {
-            engine: datastore.engine,
+            engine: section.engine(),
             count: config.kinds.datastore.count,
-            image: datastore.image.clone(),
-            port: datastore.port,
-            tls: datastore.tls,
+            image: section.ds_image().to_owned(),
+            port: section.ds_port,
+            tls: section.ds_tls(),
         }
     }
 }
@@ -53,11 +53,11 @@ impl DatastoreInUse {
 impl InUse {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
-            token: config.orchestrator.token.clone(),
-            volume: config.datastore.volume.clone(),
-            server_volume: config.orchestrator.server_volume.clone(),
-            volume_driver: Some(config.containers.volume_driver.clone()),
-            username: Some(config.datastore.username.clone()),
+            token: config.settings.orch_token.clone(),
+            volume: config.settings.volume_ds.clone(),
+            server_volume: config.settings.volume_orch_server.clone(),
+            volume_driver: Some(config.settings.volume_driver.clone()),
+            username: Some(config.settings.ds_mysql_username.clone()),
             datastore: Some(DatastoreInUse::of(config)),
         }
     }
@@ -68,7 +68,7 @@ impl InUse {
             Some(_) => self.datastore,
             None => Some(DatastoreInUse::of(config)),
         };
-        let (driver, username) = (&config.containers.volume_driver, &config.datastore.username);
+        let (driver, username) = (&config.settings.volume_driver, &config.settings.ds_mysql_username);
         Self {
             volume_driver: self.volume_driver.or_else(|| Some(driver.clone())),
             username: self.username.or_else(|| Some(username.clone())),
@@ -80,27 +80,30 @@ impl InUse {
     /// The datastore in use, if the configuration has one of another kind in the framework.
     fn other_datastore(&self, config: &Config) -> Option<&DatastoreInUse> {
         let own = self.datastore.as_ref().filter(|known| known.count > 0);
-        own.filter(|known| known.engine != config.datastore.engine && config.kinds.datastore.count > 0)
+        own.filter(|known| known.engine != config.settings.engine() && config.kinds.datastore.count > 0)
     }
 
     /// The configuration with the settings in use.
     pub(crate) fn apply_to(&self, config: &Config) -> Config {
         let mut config = config.clone();
-        config.orchestrator.token.clone_from(&self.token);
-        config.datastore.volume.clone_from(&self.volume);
-        config.orchestrator.server_volume.clone_from(&self.server_volume);
+        config.settings.orch_token.clone_from(&self.token);
+        config.settings.volume_ds.clone_from(&self.volume);
+        config.settings.volume_orch_server.clone_from(&self.server_volume);
         if let Some(driver) = &self.volume_driver {
-            config.containers.volume_driver.clone_from(driver);
+            config.settings.volume_driver.clone_from(driver);
         }
         if let Some(username) = &self.username {
-            config.datastore.username.clone_from(username);
+            config.settings.ds_mysql_username.clone_from(username);
         }
         if let Some(known) = self.other_datastore(&config).cloned() {
             config.kinds.datastore.count = known.count;
-            config.datastore.engine = known.engine;
-            config.datastore.image = known.image;
-            config.datastore.port = known.port;
-            config.datastore.tls = known.tls;
+            let section = &mut config.settings;
+            section.ds_etcd = known.engine == Engine::Kvstore;
+            section.ds_port = known.port;
+            match known.engine {
+                Engine::Kvstore => (section.image_kvstore, section.ds_etcd_tls) = (known.image, known.tls),
+                Engine::Sql => (section.image_sql, section.ds_mysql_tls) = (known.image, known.tls),
+            }
         }
         config
     }
@@ -109,15 +112,15 @@ impl InUse {
     pub(crate) fn ignored(&self, config: &Config, random: &Secret) -> Vec<String> {
         let mut ignored = Vec::new();
         let token = self.token.as_ref().unwrap_or(random);
-        if config.orchestrator.token.as_ref().is_some_and(|it| it != token) {
+        if config.settings.orch_token.as_ref().is_some_and(|it| it != token) {
             ignored.push(format!(
                 "`orch_token` (ORCH_TOKEN) is not the token in use and is ignored: the data in the datastore are \
                  encrypted with the latter. Remove the setting, or set it to the token that `transom fw token {}` \
                  prints",
-                config.name
+                config.name()
             ));
         }
-        let (datastore, server) = (&config.datastore.volume, &config.orchestrator.server_volume);
+        let (datastore, server) = (&config.settings.volume_ds, &config.settings.volume_orch_server);
         for (name, configured, used) in [
             ("`volume_ds` (VOLUME_DS)", datastore, &self.volume),
             (
@@ -131,7 +134,7 @@ impl InUse {
                     "{name} is not the volume in use and is ignored: the data are in {used}, and {configured} would \
                      be empty. Set it back; to use another volume, make a backup, request `transom fw move {} \
                      --without-data`, restart the daemon and restore the backup",
-                    config.name
+                    config.name()
                 ));
             }
         }
@@ -140,7 +143,7 @@ impl InUse {
     }
 
     fn explain_datastore(&self, config: &Config, ignored: &mut Vec<String>) {
-        let name = &config.name;
+        let name = config.name();
         if let Some(known) = self.other_datastore(config) {
             ignored.push(format!(
                 "`ds_etcd` and `ds_mysql` (DS_ETCD, DS_MYSQL) are ignored, and the image, port and count of the \
@@ -148,10 +151,10 @@ impl InUse {
                  empty. Set them back; another kind needs another framework (`framework_name`), or, if the data may \
                  be lost, `transom fw move {name} --without-data` and a restart of the daemon",
                 known.engine.as_str(),
-                config.datastore.engine.as_str(),
+                config.settings.engine().as_str(),
             ));
         }
-        let driver = &config.containers.volume_driver;
+        let driver = &config.settings.volume_driver;
         if let Some(used) = self.volume_driver.as_ref().filter(|used| *used != driver) {
             ignored.push(format!(
                 "`volume_driver` (VOLUME_DRIVER) is not the driver in use and is ignored: the data are in volumes of \
@@ -161,8 +164,8 @@ impl InUse {
         }
         let sql = self
             .other_datastore(config)
-            .map_or(config.datastore.engine, |known| known.engine);
-        let username = &config.datastore.username;
+            .map_or(config.settings.engine(), |known| known.engine);
+        let username = &config.settings.ds_mysql_username;
         let other = self.username.as_ref().filter(|used| *used != username);
         if let (Engine::Sql, Some(used)) = (sql, other) {
             ignored.push(format!(

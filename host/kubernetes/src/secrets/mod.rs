@@ -76,11 +76,11 @@ impl Secrets {
     }
 
     pub(crate) fn credentials(&self, config: &Config) -> Credentials {
-        let engine = config.datastore.engine;
+        let engine = config.settings.engine();
         let sql = engine == Engine::Sql;
         Credentials {
             engine: engine.as_str(),
-            username: sql.then(|| config.datastore.username.clone()),
+            username: sql.then(|| config.settings.ds_mysql_username.clone()),
             password: sql.then(|| self.password.clone()),
             authority: self.tls.as_ref().map(|tls| tls.authority.certificate.clone()),
             certificate: self.tls.as_ref().map(|tls| tls.client.certificate.clone()),
@@ -140,12 +140,12 @@ enum Security {
 /// The engine of a datastore whose protection is the framework's; `None`: that of the operator's command,
 /// certificates or server.
 fn protected(config: &Config) -> Option<Engine> {
-    let datastore = &config.datastore;
-    let own = match datastore.engine {
-        Engine::Kvstore => !datastore.is_command(&config.containers),
-        Engine::Sql => config.containers.enabled && !datastore.ssl && datastore.endpoint.is_none(),
+    let section = &config.settings;
+    let own = match section.engine() {
+        Engine::Kvstore => !section.runs_ds_command(),
+        Engine::Sql => section.containers && !section.ds_mysql_ssl && section.ds_endpoint.is_none(),
     };
-    own.then_some(datastore.engine)
+    own.then_some(section.engine())
 }
 
 impl DatastoreRecord {
@@ -163,7 +163,7 @@ impl DatastoreRecord {
             Engine::Sql => &mut record.sql,
         };
         if security.is_none() {
-            *security = Some(if existing || !config.datastore.tls {
+            *security = Some(if existing || !config.settings.ds_tls() {
                 Security::Plaintext
             } else {
                 Security::Tls(Authority::generate().map_err(Error::Certificates)?)
@@ -173,9 +173,9 @@ impl DatastoreRecord {
     }
 
     fn first(config: &Config, existing: bool) -> Self {
-        let password = config.datastore.password.clone();
+        let password = config.settings.ds_mysql_password.clone();
         let default = || {
-            if existing && config.datastore.engine == Engine::Sql {
+            if existing && config.settings.engine() == Engine::Sql {
                 FORMER_PASSWORD.into()
             } else {
                 random().into()
@@ -198,26 +198,26 @@ impl DatastoreRecord {
 
     /// Whether the configuration has another password than the one in use.
     pub(crate) fn differs_from(&self, config: &Config) -> bool {
-        let configured = config.datastore.password.as_ref();
-        config.datastore.engine == Engine::Sql && configured.is_some_and(|it| *it != self.password)
+        let configured = config.settings.ds_mysql_password.as_ref();
+        config.settings.engine() == Engine::Sql && configured.is_some_and(|it| *it != self.password)
     }
 
     /// The record with the configured user and password; `None`: both are in use.
     pub(crate) fn adopt(&self, config: &Config) -> Option<Self> {
-        let datastore = &config.datastore;
+        let section = &config.settings;
         let username = self
             .in_use
             .as_ref()
-            .map(|known| known.with_username(&datastore.username));
+            .map(|known| known.with_username(&section.ds_mysql_username));
         let adopted = Self {
-            password: datastore
-                .password
+            password: section
+                .ds_mysql_password
                 .clone()
                 .unwrap_or_else(|| self.password.clone()),
             in_use: username,
             ..self.clone()
         };
-        (datastore.engine == Engine::Sql && adopted != *self).then_some(adopted)
+        (section.engine() == Engine::Sql && adopted != *self).then_some(adopted)
     }
 
     /// The record with these settings in use.
@@ -230,15 +230,15 @@ impl DatastoreRecord {
 
     /// Logs what an operator should change.
     pub(crate) fn warn(&self, config: &Config) {
-        let (framework, datastore) = (&config.name, &config.datastore);
+        let (framework, section) = (config.name(), &config.settings);
         let engine = protected(config);
         let security = engine.and_then(|engine| self.security(engine));
         match security.zip(engine) {
-            Some((Security::Tls(_), Engine::Kvstore)) if !datastore.tls => tracing::warn!(
+            Some((Security::Tls(_), Engine::Kvstore)) if !section.ds_tls() => tracing::warn!(
                 framework,
                 "`ds_etcd_tls` (DS_ETCD_TLS) is ignored: the kvstore was created with TLS and keeps it"
             ),
-            Some((Security::Tls(_), Engine::Sql)) if !datastore.tls => tracing::warn!(
+            Some((Security::Tls(_), Engine::Sql)) if !section.ds_tls() => tracing::warn!(
                 framework,
                 "`ds_mysql_tls` (DS_MYSQL_TLS) is ignored: the SQL datastore was created with TLS and keeps it"
             ),
@@ -256,7 +256,7 @@ impl DatastoreRecord {
             ),
             _ => {}
         }
-        if datastore.engine != Engine::Sql || config.kinds.datastore.count == 0 {
+        if section.engine() != Engine::Sql || config.kinds.datastore.count == 0 {
             return;
         }
         if self.differs_from(config) {

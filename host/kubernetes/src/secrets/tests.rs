@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::config_with;
 
 fn configured(password: Option<&str>) -> std::sync::Arc<Config> {
-    config_with(|config| config.datastore.password = password.map(Secret::from))
+    config_with(|config| config.settings.ds_mysql_password = password.map(Secret::from))
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn first_password_is_random_except_for_an_existing_datastore() {
 
 fn kvstore(tls: bool) -> std::sync::Arc<Config> {
     config_with(|config| {
-        config.datastore.engine = Engine::Kvstore;
-        config.datastore.tls = tls;
+        config.settings.ds_etcd = true;
+        config.settings.ds_etcd_tls = tls;
     })
 }
 
@@ -64,7 +64,7 @@ fn kvstore_keeps_the_kind_with_which_it_was_created() {
 fn sql_datastore_has_tls_unless_it_existed_before_or_the_operator_protects_it() {
     let sql = |tls: bool, change: fn(&mut Config)| {
         config_with(|config| {
-            config.datastore.tls = tls;
+            config.settings.ds_mysql_tls = tls;
             change(config);
         })
     };
@@ -82,11 +82,11 @@ fn sql_datastore_has_tls_unless_it_existed_before_or_the_operator_protects_it() 
         }
     }
     let operators: [fn(&mut Config); 3] = [
-        |config| config.datastore.ssl = true,
-        |config| config.datastore.endpoint = Some("mysql://h".into()),
+        |config| config.settings.ds_mysql_ssl = true,
+        |config| config.settings.ds_endpoint = Some("mysql://h".into()),
         |config| {
-            config.containers.enabled = false;
-            config.datastore.command = Some("exec mariadbd".to_owned());
+            config.settings.containers = false;
+            config.settings.ds_command = Some("exec mariadbd".to_owned());
         },
     ];
     for change in operators {
@@ -101,7 +101,7 @@ fn sql_datastore_has_tls_unless_it_existed_before_or_the_operator_protects_it() 
 
 #[test]
 fn record_of_a_daemon_without_tls_for_sql_keeps_its_datastore_as_it_is() {
-    let config = config_with(|config| config.datastore.tls = true);
+    let config = config_with(|config| config.settings.ds_mysql_tls = true);
     for stored in [r#"{"password": "p"}"#, r#"{"password": "p", "kvstore": null}"#] {
         let stored: DatastoreRecord = serde_json::from_str(stored).unwrap();
         let kept = DatastoreRecord::complete(Some(stored.clone()), &config, true).unwrap();

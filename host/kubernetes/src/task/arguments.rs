@@ -13,19 +13,19 @@ const CRI_SOCKET: &str = "unix:///var/run/cri-dockerd.sock";
 
 /// The arguments that are known before an offer.
 pub(super) fn of(config: &Config, metadata: Metadata, task: &str) -> Vec<String> {
-    let orchestrator = &config.orchestrator;
+    let settings = &config.settings;
     let label = format!("{TASK_LABEL}={task}");
     let mut arguments = Vec::new();
     match metadata.kind {
         Kind::Datastore => {}
         Kind::Server => {
-            arguments.extend(words(&orchestrator.server_command));
-            if orchestrator.container_runtime {
+            arguments.extend(words(&settings.orch_server_string));
+            if settings.orch_container {
                 arguments.extend(["--container-runtime-endpoint", CRI_SOCKET].map(str::to_owned));
             }
             arguments.push(format!("--tls-san={}", container::alias(config, Kind::Server)));
             arguments.extend(["--node-label".to_owned(), label]);
-            if orchestrator.enable_taint {
+            if settings.orch_enable_taint {
                 arguments.extend(
                     [
                         "--node-taint",
@@ -34,13 +34,13 @@ pub(super) fn of(config: &Config, metadata: Metadata, task: &str) -> Vec<String>
                     .map(str::to_owned),
                 );
             }
-            if orchestrator.registry_mirror {
+            if settings.enable_registry_mirror {
                 arguments.push("--embedded-registry".to_owned());
             }
         }
         Kind::Agent => {
-            arguments.extend(words(&orchestrator.agent_command));
-            if orchestrator.container_runtime {
+            arguments.extend(words(&settings.agent_command()));
+            if settings.orch_container {
                 arguments.extend(["--container-runtime-endpoint", CRI_SOCKET].map(str::to_owned));
             }
             arguments.extend(["--with-node-id".to_owned(), task.to_owned()]);
@@ -63,7 +63,7 @@ pub(super) fn of_placement(config: &Config, metadata: Metadata, placement: &Plac
     let shared = (number > 0).then(|| container::hostname(config, kind, 0));
     let names = shared.into_iter().chain([placement.agent.hostname.clone()]);
     let mut arguments: Vec<String> = names.map(|name| format!("--tls-san={name}")).collect();
-    if !config.containers.enabled {
+    if !config.settings.containers {
         // Without a container the server listens on the port that clients use.
         let port = placement.host_ports.first();
         arguments.extend(port.map(|port| format!("--https-listen-port={port}")));

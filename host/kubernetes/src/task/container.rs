@@ -25,7 +25,7 @@ pub(super) const KVSTORE_DATA: &str = "/default.etcd";
 
 /// The network alias of a kind in the container runtime's network.
 pub(super) fn alias(config: &Config, kind: Kind) -> String {
-    format!("{}{kind}", config.name)
+    format!("{}{kind}", config.name())
 }
 
 /// The host name of a container. Each agent has its own name, because a node is named after its host,
@@ -43,7 +43,7 @@ fn short_name(config: &Config, kind: Kind, number: u32) -> String {
 }
 
 fn with_domain(config: &Config, name: String) -> String {
-    match config.containers.domain.trim_start_matches('.') {
+    match config.settings.domain.trim_start_matches('.') {
         "" => name,
         domain => format!("{name}.{domain}"),
     }
@@ -59,12 +59,12 @@ pub(super) fn of(
 ) -> Container {
     let Metadata { kind, number, .. } = metadata;
     let image = match kind {
-        Kind::Datastore => &config.datastore.image,
-        Kind::Server | Kind::Agent => &config.orchestrator.image,
+        Kind::Datastore => config.settings.ds_image(),
+        Kind::Server | Kind::Agent => config.settings.image_orch.as_str(),
     };
     Container {
         image: Some(Image {
-            name: image.clone(),
+            name: image.to_owned(),
             force_pull: true,
             pull_secret: None,
         }),
@@ -81,12 +81,12 @@ pub(super) fn of(
 
 /// The program of a datastore.
 pub(super) fn datastore_program(config: &Config, secrets: &Secrets) -> Program {
-    let datastore = &config.datastore;
-    if let (Some(command), false) = (&datastore.command, config.containers.enabled) {
+    let section = &config.settings;
+    if let (Some(command), false) = (&section.ds_command, config.settings.containers) {
         return Program::Shell(command.clone());
     }
-    match datastore.engine {
-        Engine::Sql if datastore.ssl => {
+    match section.engine() {
+        Engine::Sql if section.ds_mysql_ssl => {
             let option = |name: &str, file: &str| format!("--ssl-{name}={SQL_DATA}/{file}.pem");
             Program::EntryPoint(vec![
                 option("ca", "ca"),
@@ -102,7 +102,7 @@ pub(super) fn datastore_program(config: &Config, secrets: &Secrets) -> Program {
              --heartbeat-interval '5000'",
             DATA_FUNCTIONS,
             secrets.kvstore_scheme(),
-            datastore.port
+            section.ds_port
         )),
     }
 }
@@ -110,10 +110,12 @@ pub(super) fn datastore_program(config: &Config, secrets: &Secrets) -> Program {
 /// The network of a container. A network of the cluster manager takes precedence over one of the
 /// container runtime.
 pub(super) fn network(config: &Config) -> Network {
-    let containers = &config.containers;
-    match (&containers.cluster_network, containers.container_network.as_str()) {
+    match (
+        config.settings.cluster_network(),
+        config.settings.container_cni.as_str(),
+    ) {
         (Some(name), _) => Network::Bridge {
-            name: Some(name.clone()),
+            name: Some(name.to_owned()),
             labels: BTreeMap::new(),
         },
         (None, BRIDGE) => Network::Bridge {
@@ -126,31 +128,31 @@ pub(super) fn network(config: &Config) -> Network {
 
 /// The options of `docker run`.
 fn parameters(config: &Config, settings: &KindConfig, metadata: Metadata) -> Vec<(String, String)> {
-    let (containers, kind) = (&config.containers, metadata.kind);
+    let (containers, kind) = (&config.settings, metadata.kind);
     let mut parameters = Parameters(Vec::new());
     parameters.add("cap-add", "NET_ADMIN");
     let is_node = kind != Kind::Datastore;
     if is_node {
         parameters.add("cap-add", "SYS_ADMIN");
-        if let Some(size) = &containers.shm_size {
+        if let Some(size) = containers.shm_size() {
             parameters.add("shm-size", size);
         }
     }
     let mem = settings.mem_limit.unwrap_or(settings.mem);
-    let swap = ((containers.memory_swap + mem) / 1024.0).round();
+    let swap = ((containers.container_memory_swap + mem) / 1024.0).round();
     parameters.add("memory-swap", format!("{swap}g"));
     if is_node {
-        parameters.add("ulimit", format!("nofile={}", containers.open_files));
+        parameters.add("ulimit", format!("nofile={}", containers.container_ulimit));
     }
     parameters.0.extend(settings.docker_parameters.iter().cloned());
-    if containers.restrict_disk {
+    if containers.restrict_disk_allocation {
         let disk = settings.disk_limit.unwrap_or(settings.disk);
         parameters.add("storage-opt", format!("size={}mb", disk.trunc()));
     }
-    if let Some(runtime) = &containers.runtime {
+    if let Some(runtime) = &containers.container_runtime {
         parameters.add("runtime", runtime);
     }
-    if containers.cluster_network.is_none() && containers.container_network != BRIDGE {
+    if containers.cluster_network().is_none() && containers.container_cni != BRIDGE {
         // Docker knows `net-alias`, too, but Podman knows only this name.
         for alias in network_aliases(config, metadata) {
             parameters.add("network-alias", alias);
@@ -188,8 +190,8 @@ fn network_aliases(config: &Config, metadata: Metadata) -> Vec<String> {
 /// contains the number, because tasks of one kind on one host must not share it.
 pub(super) fn volume_name(config: &Config, kind: Kind, number: u32) -> String {
     let name = match kind {
-        Kind::Datastore => &config.datastore.volume,
-        Kind::Server | Kind::Agent => &config.orchestrator.server_volume,
+        Kind::Datastore => &config.settings.volume_ds,
+        Kind::Server | Kind::Agent => &config.settings.volume_orch_server,
     };
     match number {
         0 => name.clone(),
@@ -198,7 +200,7 @@ pub(super) fn volume_name(config: &Config, kind: Kind, number: u32) -> String {
 }
 
 fn volume(config: &Config, kind: Kind, number: u32) -> Option<Volume> {
-    let path = match (kind, config.datastore.engine) {
+    let path = match (kind, config.settings.engine()) {
         (Kind::Datastore, Engine::Sql) => SQL_DATA,
         (Kind::Datastore, Engine::Kvstore) => KVSTORE_DATA,
         (Kind::Server, _) => SERVER_DATA,
@@ -209,7 +211,7 @@ fn volume(config: &Config, kind: Kind, number: u32) -> Option<Volume> {
         read_only: false,
         source: VolumeSource::Docker {
             name: volume_name(config, kind, number),
-            driver: Some(config.containers.volume_driver.clone()),
+            driver: Some(config.settings.volume_driver.clone()),
             options: BTreeMap::new(),
         },
     })

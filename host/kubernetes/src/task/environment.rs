@@ -5,7 +5,7 @@ use transom_common::HostPort;
 use super::Launch;
 use super::container;
 use super::ports::API_PORT;
-use crate::config::{Config, Engine, KindConfig};
+use crate::config::{Config, Engine, KindConfig, items};
 use crate::kind::Kind;
 use crate::secrets::Secrets;
 
@@ -32,13 +32,12 @@ pub(super) fn public_variables(
     endpoints: &Endpoints,
     task: &str,
 ) -> Vec<(String, String)> {
-    let orchestrator = &config.orchestrator;
     let mut variables = Variables(Vec::new());
     variables.set("SERVICE_NAME", Launch::name(config, kind));
-    variables.set("TZ", &config.containers.time_zone);
+    variables.set("TZ", &config.settings.tz);
     variables.set("MESOS_TASK_ID", task);
     match kind {
-        Kind::Datastore => match config.datastore.engine {
+        Kind::Datastore => match config.settings.engine() {
             Engine::Sql => variables.set("MYSQL_DATABASE", DATABASE),
             Engine::Kvstore => {
                 variables.set("ALLOW_NONE_AUTHENTICATION", "yes");
@@ -46,7 +45,7 @@ pub(super) fn public_variables(
             }
         },
         Kind::Server | Kind::Agent => {
-            variables.set("KUBERNETES_VERSION", &orchestrator.version);
+            variables.set("KUBERNETES_VERSION", &config.settings.orch_version);
             variables.set("K3SFRAMEWORK_TYPE", kind.as_str());
             variables.set("K3S_URL", server_url(config, endpoints));
             variables.set("MESOS_SANDBOX_VAR", "");
@@ -59,14 +58,14 @@ pub(super) fn public_variables(
             if kind == Kind::Server {
                 // The file contains a client key, so only its owner may read it.
                 variables.set("K3S_KUBECONFIG_MODE", "600");
-                variables.set("KUBECONFIG", &orchestrator.kubeconfig);
+                variables.set("KUBECONFIG", &config.settings.kubeconfig);
             }
-            variables.0.extend(orchestrator.node_env.iter().cloned());
+            variables.0.extend(items(&config.settings.orch_node_env));
             variables.0.extend(settings.node_env.iter().cloned());
         }
     }
-    if !config.containers.enabled && kind == Kind::Datastore {
-        variables.set("DATA_DIR", &config.datastore.volume);
+    if !config.settings.containers && kind == Kind::Datastore {
+        variables.set("DATA_DIR", &config.settings.volume_ds);
     }
     variables.0
 }
@@ -78,10 +77,10 @@ pub(super) fn secret_variables(
     secrets: &Secrets,
     endpoints: &Endpoints,
 ) -> Vec<(String, String)> {
-    let datastore = &config.datastore;
+    let section = &config.settings;
     let mut variables = Variables(Vec::new());
     if kind == Kind::Datastore {
-        if datastore.engine == Engine::Sql {
+        if section.engine() == Engine::Sql {
             variables.set("MYSQL_ROOT_PASSWORD", secrets.password.reveal());
         } else if secrets.tls.is_some() {
             variables.set(
@@ -97,7 +96,7 @@ pub(super) fn secret_variables(
             "K3S_DATASTORE_ENDPOINT",
             datastore_endpoint(config, secrets, endpoints),
         );
-        if datastore.engine == Engine::Sql && datastore.ssl {
+        if section.engine() == Engine::Sql && section.ds_mysql_ssl {
             for (name, file) in [
                 ("K3S_DATASTORE_CAFILE", "ca.pem"),
                 ("K3S_DATASTORE_CERTFILE", "client-cert.pem"),
@@ -113,7 +112,7 @@ pub(super) fn secret_variables(
 /// The URL of the only member of a kvstore.
 fn advertised_url(config: &Config, scheme: &str) -> String {
     let host = container::hostname(config, Kind::Datastore, 0);
-    format!("{scheme}://{host}:{}", config.datastore.port)
+    format!("{scheme}://{host}:{}", config.settings.ds_port)
 }
 
 /// The address of the server's API for agents.
@@ -129,15 +128,15 @@ fn server_url(config: &Config, endpoints: &Endpoints) -> String {
 
 /// The datastore's address with its password.
 fn datastore_endpoint(config: &Config, secrets: &Secrets, endpoints: &Endpoints) -> String {
-    let datastore = &config.datastore;
-    if let Some(endpoint) = &datastore.endpoint {
+    let section = &config.settings;
+    if let Some(endpoint) = &section.ds_endpoint {
         return endpoint.reveal().to_owned();
     }
     let members = datastore_members(config, endpoints);
-    match datastore.engine {
+    match section.engine() {
         Engine::Sql => {
             let address = members.first().map(ToString::to_string).unwrap_or_default();
-            let (user, password) = (&datastore.username, secrets.password.reveal());
+            let (user, password) = (&section.ds_mysql_username, secrets.password.reveal());
             format!("mysql://{user}:{password}@tcp({address})/{DATABASE}")
         }
         Engine::Kvstore => {
@@ -157,7 +156,7 @@ pub(super) fn datastore_members(config: &Config, endpoints: &Endpoints) -> Vec<H
         return endpoints.datastore.clone();
     }
     let host = container::hostname(config, Kind::Datastore, 0);
-    vec![HostPort::new(host, config.datastore.port)]
+    vec![HostPort::new(host, config.settings.ds_port)]
 }
 
 struct Variables(Vec<(String, String)>);

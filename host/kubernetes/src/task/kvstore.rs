@@ -51,12 +51,12 @@ pub(crate) fn member_name(config: &Config, number: u32) -> String {
 
 /// Whether tasks reach each other by the host names of agents.
 fn uses_agent_addresses(config: &Config) -> bool {
-    !config.containers.enabled || config.containers.mapped_addresses
+    !config.settings.containers || config.settings.mapped_addresses
 }
 
 /// The address at which servers and the other members reach a member.
 pub(crate) fn client_address(config: &Config, number: u32, host: &str, host_ports: &[u16]) -> HostPort {
-    address(config, number, host, host_ports.first(), config.datastore.port)
+    address(config, number, host, host_ports.first(), config.settings.ds_port)
 }
 
 fn address(
@@ -95,14 +95,15 @@ pub(super) fn variables(
     scheme: &str,
     placement: &Placement,
 ) -> Vec<(&'static str, String)> {
-    let (datastore, host, ports) = (
-        &config.datastore,
-        &placement.agent.hostname,
-        &placement.host_ports,
-    );
-    let (listener, client_port, peer_port, data) = if config.containers.enabled {
+    let (section, host, ports) = (&config.settings, &placement.agent.hostname, &placement.host_ports);
+    let (listener, client_port, peer_port, data) = if config.settings.containers {
         let data = container::KVSTORE_DATA.to_owned();
-        ("0.0.0.0", Some(&datastore.port), Some(&datastore.peer_port), data)
+        (
+            "0.0.0.0",
+            Some(&section.ds_port),
+            Some(&section.ds_peer_port),
+            data,
+        )
     } else {
         // etcd can listen only on an IP address, not on a host name.
         let is_address = host.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4());
@@ -120,7 +121,7 @@ pub(super) fn variables(
     };
     let own = url(HostPort::new(own, client_port.copied().unwrap_or_default()));
     let client = client_address(config, number, host, ports);
-    let peer = address(config, number, host, ports.get(1), datastore.peer_port);
+    let peer = address(config, number, host, ports.get(1), section.ds_peer_port);
     let others: Vec<String> = member.others.iter().cloned().map(url).collect();
     vec![
         ("KVSTORE_START", member.start.as_str().to_owned()),

@@ -100,7 +100,7 @@ impl Launch {
 
     /// The name of the task in the cluster.
     pub(crate) fn name(config: &Config, kind: Kind) -> String {
-        format!("{}:{kind}", config.name)
+        format!("{}:{kind}", config.name())
     }
 
     /// The run spec of this launch; `version` identifies the configuration.
@@ -139,7 +139,7 @@ impl Launch {
         let kind = self.metadata.kind;
         let program = match (&self.script, kind) {
             (Some(script), _) => {
-                let containers = self.config.containers.enabled;
+                let containers = self.config.settings.containers;
                 let folder = if containers { SANDBOX } else { "." };
                 let mut argv = vec![format!("{folder}/{SCRIPT}")];
                 argv.extend(script.draft.arguments.iter().cloned());
@@ -171,10 +171,10 @@ impl Launch {
     /// whose command makes a directory.
     fn tls_prefix(&self) -> Option<String> {
         let Metadata { kind, number, .. } = self.metadata;
-        let datastore = &self.config.datastore;
+        let section = &self.config.settings;
         let needed = match kind {
-            Kind::Datastore => datastore.engine == Engine::Kvstore,
-            Kind::Server => datastore.endpoint.is_none(),
+            Kind::Datastore => section.engine() == Engine::Kvstore,
+            Kind::Server => section.ds_endpoint.is_none(),
             Kind::Agent => false,
         };
         (needed && self.secrets.tls.is_some()).then(|| tls::prefix(&self.config, kind, number))
@@ -235,7 +235,7 @@ impl Launch {
         {
             all.set(name, value);
         }
-        if !self.config.containers.enabled {
+        if !self.config.settings.containers {
             for (at, port) in placement.host_ports.iter().enumerate() {
                 all.set(format!("PORT{at}"), port.to_string());
             }
@@ -253,11 +253,11 @@ impl Launch {
     }
 
     fn health_check(&self) -> Option<HealthCheck> {
-        let datastore = &self.config.datastore;
-        if self.metadata.kind != Kind::Datastore || !self.config.containers.enabled {
+        let section = &self.config.settings;
+        if self.metadata.kind != Kind::Datastore || !self.config.settings.containers {
             return None;
         }
-        let (program, delay) = match datastore.engine {
+        let (program, delay) = match section.engine() {
             Engine::Sql => {
                 let argv = ["mysqladmin", "ping", "-h", "localhost"].map(str::to_owned);
                 (Program::Argv(argv.to_vec()), None)
@@ -266,7 +266,7 @@ impl Launch {
                 let line = format!(
                     "etcdctl endpoint health --endpoints={}://127.0.0.1:{}",
                     self.secrets.kvstore_scheme(),
-                    datastore.port
+                    section.ds_port
                 );
                 (Program::Shell(line), Some(KVSTORE_DELAY))
             }
@@ -287,10 +287,10 @@ impl Launch {
     }
 
     fn limits(&self) -> Limits {
-        if !self.config.containers.enforce_limits {
+        if !self.config.settings.enforce_task_limits {
             return Limits::default();
         }
-        let (settings, docker) = (&self.settings, self.config.containers.enabled);
+        let (settings, docker) = (&self.settings, self.config.settings.containers);
         // An agent drops a Mesos container with limits unless it has the cgroups isolators, although
         // limits equal to the resources mean the same as none.
         let limit = |configured: Option<f64>, amount: f64| {
@@ -309,7 +309,7 @@ impl BuildTask for Launch {
         let (config, kind) = (&self.config, self.metadata.kind);
         let command = self.command(placement).inspect_err(|error| {
             tracing::error!(
-                framework = config.name,
+                framework = config.name(),
                 agent = placement.agent.hostname,
                 error = transom_common::error_chain(error),
                 "making the certificate of a datastore failed"
@@ -325,7 +325,7 @@ impl BuildTask for Launch {
         };
         let labels: BTreeMap<String, String> = self.settings.labels.iter().cloned().collect();
         let task = Task {
-            container: config.containers.enabled.then(|| {
+            container: config.settings.containers.then(|| {
                 let ports = &placement.host_ports;
                 container::of(config, &self.settings, self.metadata, clustered, ports)
             }),

@@ -50,12 +50,12 @@ pub(crate) struct OneOffTask {
 
 impl OneOffTask {
     pub(crate) fn run_spec(self) -> RunSpec {
-        let backup = &self.config.backup;
+        let backup = &self.config.settings.backup;
         RunSpec {
             id: name(&self.config),
             version: self.operation.clone(),
             instances: 1,
-            cpus: backup.cpus,
+            cpus: backup.cpu,
             mem: backup.mem,
             disk: backup.disk,
             gpus: 0.0,
@@ -72,20 +72,20 @@ impl OneOffTask {
 
     fn line(&self) -> String {
         let folder = folder(&self.config);
-        let datastore = &self.config.datastore;
+        let section = &self.config.settings;
         let members = environment::datastore_members(&self.config, &self.endpoints);
         let first = members.first().cloned();
-        let first = first.unwrap_or_else(|| HostPort::new("localhost", datastore.port));
+        let first = first.unwrap_or_else(|| HostPort::new("localhost", section.ds_port));
         let scheme = self.secrets.kvstore_scheme();
         let url = |member: &HostPort| format!("{scheme}://{member}");
         let sql = Sql {
             host: &first.host,
             port: first.port,
-            user: &datastore.username,
+            user: &section.ds_mysql_username,
             database: environment::DATABASE,
             tls: self.secrets.tls.is_some(),
         };
-        let line = match (&self.work, datastore.engine) {
+        let line = match (&self.work, section.engine()) {
             (Work::Dump, Engine::Kvstore) => {
                 let endpoints: Vec<String> = members.iter().map(url).collect();
                 script::dump_kvstore(folder, &endpoints)
@@ -93,7 +93,7 @@ impl OneOffTask {
             (Work::Dump, Engine::Sql) => script::dump_sql(folder, &sql),
             (Work::Load { sha256, again, .. }, _) => script::load_sql(folder, &sql, sha256, *again),
             (Work::Check, _) => {
-                let seconds = self.config.backup.timeout.as_secs();
+                let seconds = self.config.settings.backup.timeout.duration().as_secs();
                 script::check_kvstore(folder, &url(&first), seconds)
             }
         };
@@ -105,9 +105,9 @@ impl OneOffTask {
     }
 
     fn environment(&self) -> Environment {
-        let mut variables = vec![("TZ".to_owned(), self.config.containers.time_zone.clone())];
-        let datastore = &self.config.datastore;
-        if datastore.engine == Engine::Sql {
+        let mut variables = vec![("TZ".to_owned(), self.config.settings.tz.clone())];
+        let section = &self.config.settings;
+        if section.engine() == Engine::Sql {
             variables.push(("MYSQL_PWD".to_owned(), self.secrets.password.reveal().to_owned()));
         }
         if let Some(tls) = &self.secrets.tls {
@@ -119,12 +119,12 @@ impl OneOffTask {
 
     fn container(&self) -> Container {
         let mut parameters = Vec::new();
-        if let Some(runtime) = &self.config.containers.runtime {
+        if let Some(runtime) = &self.config.settings.container_runtime {
             parameters.push(("runtime".to_owned(), runtime.clone()));
         }
         Container {
             image: Some(Image {
-                name: self.config.datastore.image.clone(),
+                name: self.config.settings.ds_image().to_owned(),
                 force_pull: true,
                 pull_secret: None,
             }),
@@ -149,7 +149,7 @@ impl BuildTask for OneOffTask {
             ..Command::new(Program::Shell(self.line()))
         };
         let task = Task {
-            container: self.config.containers.enabled.then(|| self.container()),
+            container: self.config.settings.containers.then(|| self.container()),
             labels: BTreeMap::new(),
             ..Task::new(name(&self.config), command)
         };
@@ -180,7 +180,7 @@ pub(crate) enum Preparation {
 impl Preparation {
     /// The shell command that runs before the command of the datastore.
     pub(super) fn line(&self, config: &Config, clustered: bool) -> String {
-        let data = if config.containers.enabled {
+        let data = if config.settings.containers {
             script::quoted(container::KVSTORE_DATA)
         } else if clustered {
             "\"$ETCD_DATA_DIR\"".to_owned()
@@ -205,12 +205,12 @@ impl Preparation {
 
 /// The name of one-off tasks in the cluster.
 fn name(config: &Config) -> String {
-    format!("{}:backup", config.name)
+    format!("{}:backup", config.name())
 }
 
 /// The path of the sandbox for the task itself.
 fn folder(config: &Config) -> &'static str {
-    if config.containers.enabled { SANDBOX } else { "." }
+    if config.settings.containers { SANDBOX } else { "." }
 }
 
 /// The backup as a file for the cluster's fetcher.

@@ -36,8 +36,8 @@ fn of(config: &Config, kind: Kind, clustered: bool) -> Vec<ContainerPort> {
     };
     match kind {
         Kind::Datastore => {
-            let mut ports = vec![port(config.datastore.port, "datastore", "tcp")];
-            ports.extend(clustered.then(|| port(config.datastore.peer_port, "datastore-peer", "tcp")));
+            let mut ports = vec![port(config.settings.ds_port, "datastore", "tcp")];
+            ports.extend(clustered.then(|| port(config.settings.ds_peer_port, "datastore-peer", "tcp")));
             ports
         }
         Kind::Server => vec![
@@ -45,12 +45,12 @@ fn of(config: &Config, kind: Kind, clustered: bool) -> Vec<ContainerPort> {
             port(SERVER_HTTP_PORT, "http", "tcp"),
         ],
         Kind::Agent => {
-            let named = |suffix: &str| format!("{}-{suffix}", config.name);
+            let named = |suffix: &str| format!("{}-{suffix}", config.name());
             let mut ports = vec![
                 port(80, &named("http"), "http"),
                 port(443, &named("https"), "https"),
             ];
-            let more = config.orchestrator.agent_tcp_port;
+            let more = config.settings.agent_tcp_port();
             ports.extend(more.map(|number| port(number, &named("tcp"), "tcp")));
             ports
         }
@@ -70,12 +70,12 @@ pub(super) fn requests(
     clustered: bool,
     former: &[u16],
 ) -> Vec<PortRequest> {
-    let (first, last) = config.port_range;
+    let (first, last) = (config.settings.portrange_from, config.settings.portrange_to);
     let has_first = kind == Kind::Server && number == 0;
     let from = if has_first { first } else { first.saturating_add(1) };
     // The scheduler assigns the lowest free ports to overlapping ranges, in order.
     let mut requests = vec![PortRequest::Range(from, last); of(config, kind, clustered).len()];
-    let api = config.orchestrator.server_port.filter(|_| kind == Kind::Server);
+    let api = config.settings.server_port().filter(|_| kind == Kind::Server);
     let fixed = if former.is_empty() { api.as_slice() } else { former };
     for (request, port) in requests.iter_mut().zip(fixed) {
         *request = PortRequest::Fixed(*port);

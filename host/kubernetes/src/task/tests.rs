@@ -112,8 +112,8 @@ fn sql_datastore_is_as_recorded() {
 #[test]
 fn kvstore_runs_etcd_and_checks_it_after_a_minute() {
     let config = config_with(|config| {
-        config.datastore.engine = Engine::Kvstore;
-        config.datastore.port = 2379;
+        config.settings.ds_etcd = true;
+        config.settings.ds_port = 2379;
     });
     let info = info(&config, Kind::Datastore, 0, &[31001]);
     let command = "\nexec /usr/local/bin/etcd --listen-client-urls http://0.0.0.0:2379 --election-timeout '50000' \
@@ -135,8 +135,8 @@ fn kvstore_runs_etcd_and_checks_it_after_a_minute() {
 
 fn tls_secrets(engine: Engine) -> Arc<Secrets> {
     let config = config_with(|config| {
-        config.datastore.engine = engine;
-        config.datastore.tls = true;
+        config.settings.ds_etcd = engine == Engine::Kvstore;
+        (config.settings.ds_etcd_tls, config.settings.ds_mysql_tls) = (true, true);
     });
     let record = crate::secrets::DatastoreRecord::complete(None, &config, false).unwrap();
     let secrets = Secrets::new("tok".into(), &record, &config, jiff::Timestamp::now());
@@ -146,8 +146,8 @@ fn tls_secrets(engine: Engine) -> Arc<Secrets> {
 #[test]
 fn kvstore_with_tls_has_its_keys_in_no_command_and_its_servers_have_the_certificates() {
     let config = config_with(|config| {
-        config.datastore.engine = Engine::Kvstore;
-        config.datastore.port = 2379;
+        config.settings.ds_etcd = true;
+        config.settings.ds_port = 2379;
     });
     let secrets = tls_secrets(Engine::Kvstore);
     let member = MemberStart {
@@ -233,9 +233,9 @@ async fn real_member_accepts_only_clients_with_a_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let config = config_with(|config| {
-        config.datastore.engine = Engine::Kvstore;
-        config.datastore.volume = data.display().to_string();
-        config.containers.enabled = false;
+        config.settings.ds_etcd = true;
+        config.settings.volume_ds = data.display().to_string();
+        config.settings.containers = false;
     });
     let ports = [0, 0].map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).unwrap());
     let ports = ports.map(|listener| listener.local_addr().unwrap().port());
@@ -302,7 +302,7 @@ async fn real_member_accepts_only_clients_with_a_certificate() {
 
 #[test]
 fn health_check_does_not_end_a_member_of_a_clustered_kvstore() {
-    let config = config_with(|config| config.datastore.engine = Engine::Kvstore);
+    let config = config_with(|config| config.settings.ds_etcd = true);
     let member = MemberStart {
         start: crate::plan::Start::Join,
         others: Vec::new(),
@@ -378,7 +378,7 @@ fn server_runs_the_script_with_its_command_and_the_values_of_the_offer() {
 #[test]
 fn agent_has_its_own_host_name_and_its_task_as_a_label() {
     let config = config_with(|config| {
-        config.orchestrator.agent_tcp_port = Some(9000);
+        config.settings.orch_agent_tcp_port = 9000;
         config.kinds.agent.labels = vec![("traefik.enable".to_owned(), "true".to_owned())];
     });
     let info = info(&config, Kind::Agent, 2, &[31004, 31005, 31006]);
@@ -419,16 +419,16 @@ fn agent_has_its_own_host_name_and_its_task_as_a_label() {
 #[test]
 fn settings_of_the_containers_reach_docker() {
     let config = config_with(|config| {
-        config.containers.container_network = "mini".to_owned();
-        config.containers.domain = "mini".to_owned();
-        config.containers.cgroup_v2 = true;
-        config.containers.restrict_disk = true;
-        config.containers.runtime = Some("runcvm".to_owned());
-        config.containers.enforce_limits = false;
-        config.orchestrator.container_runtime = true;
-        config.orchestrator.registry_mirror = true;
-        config.orchestrator.enable_taint = false;
-        config.orchestrator.node_env = vec![("A".to_owned(), "b=c".to_owned())];
+        config.settings.container_cni = "mini".to_owned();
+        config.settings.domain = "mini".to_owned();
+        config.settings.cgroup_v2 = true;
+        config.settings.restrict_disk_allocation = true;
+        config.settings.container_runtime = Some("runcvm".to_owned());
+        config.settings.enforce_task_limits = false;
+        config.settings.orch_container = true;
+        config.settings.enable_registry_mirror = true;
+        config.settings.orch_enable_taint = false;
+        config.settings.orch_node_env = vec!["A=b=c".to_owned()];
         config.kinds.server.docker_parameters = vec![("tmpfs".to_owned(), "/run:exec".to_owned())];
     });
     let server = info(&config, Kind::Server, 1, &[31001, 31002]);
@@ -479,7 +479,7 @@ fn settings_of_the_containers_reach_docker() {
         assert!(aliases(&server).iter().any(|alias| alias == host), "{number}");
     }
 
-    let config = config_with(|config| config.containers.cluster_network = Some("weave".to_owned()));
+    let config = config_with(|config| config.settings.cluster_cni = Some("weave".to_owned()));
     let datastore = info(&config, Kind::Datastore, 0, &[31001]);
     assert_eq!(datastore["container"]["docker"]["network"], "BRIDGE");
     assert_eq!(
@@ -492,27 +492,17 @@ fn settings_of_the_containers_reach_docker() {
 fn only_the_first_server_requests_the_first_port_unless_one_is_configured() {
     use transom_scheduler::PortRequest::{Fixed, Range};
     for (port, kind, number, expected) in [
-        (None, Kind::Datastore, 0, vec![Range(31001, 32000)]),
-        (None, Kind::Server, 0, vec![Range(31000, 32000); 2]),
-        (None, Kind::Server, 1, vec![Range(31001, 32000); 2]),
-        (None, Kind::Agent, 0, vec![Range(31001, 32000); 2]),
-        (
-            Some(6500),
-            Kind::Server,
-            0,
-            vec![Fixed(6500), Range(31000, 32000)],
-        ),
-        (
-            Some(6500),
-            Kind::Server,
-            1,
-            vec![Fixed(6500), Range(31001, 32000)],
-        ),
-        (Some(6500), Kind::Agent, 0, vec![Range(31001, 32000); 2]),
+        (0, Kind::Datastore, 0, vec![Range(31001, 32000)]),
+        (0, Kind::Server, 0, vec![Range(31000, 32000); 2]),
+        (0, Kind::Server, 1, vec![Range(31001, 32000); 2]),
+        (0, Kind::Agent, 0, vec![Range(31001, 32000); 2]),
+        (6500, Kind::Server, 0, vec![Fixed(6500), Range(31000, 32000)]),
+        (6500, Kind::Server, 1, vec![Fixed(6500), Range(31001, 32000)]),
+        (6500, Kind::Agent, 0, vec![Range(31001, 32000); 2]),
     ] {
-        let config = config_with(|config| config.orchestrator.server_port = port);
+        let config = config_with(|config| config.settings.orch_server_port = port);
         let requests = ports::requests(&config, kind, number, false, &[]);
-        assert_eq!(requests, expected, "{port:?} {kind} {number}");
+        assert_eq!(requests, expected, "{port} {kind} {number}");
     }
 }
 
@@ -531,15 +521,15 @@ fn constraint_matches_a_host_name_case_insensitively() {
 #[test]
 fn without_containers_the_script_is_a_process_with_its_ports_in_variables() {
     let config = config_with(|config| {
-        config.containers.enabled = false;
-        config.datastore.command = Some("exec etcd".to_owned());
+        config.settings.containers = false;
+        config.settings.ds_command = Some("exec etcd".to_owned());
     });
     let server = info(&config, Kind::Server, 0, &[31000, 31001]);
     assert_eq!(server["container"], Value::Null);
     assert_eq!(server["command"]["value"], "./bootstrap");
     assert_eq!(server["limits"], Value::Null, "equal to the resources");
     let larger = config_with(|config| {
-        config.containers.enabled = false;
+        config.settings.containers = false;
         config.kinds.server.mem_limit = Some(4000.0);
     });
     let limits = &info(&larger, Kind::Server, 0, &[31000, 31001])["limits"];

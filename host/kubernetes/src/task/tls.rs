@@ -121,8 +121,8 @@ pub(super) fn server_variables(prefix: &str) -> Vec<(&'static str, String)> {
 /// contains secrets as well. The image of a kvstore may have no program that makes a directory for them.
 pub(super) fn prefix(config: &Config, kind: Kind, number: u32) -> String {
     match kind {
-        Kind::Datastore if config.containers.enabled => format!("{}/transom-tls-", container::KVSTORE_DATA),
-        _ if config.containers.enabled => format!("{}/transom-tls/", container::SERVER_DATA),
+        Kind::Datastore if config.settings.containers => format!("{}/transom-tls-", container::KVSTORE_DATA),
+        _ if config.settings.containers => format!("{}/transom-tls/", container::SERVER_DATA),
         _ => {
             let data = container::volume_name(config, kind, number);
             format!("{}/transom-tls/", data.trim_end_matches('/'))

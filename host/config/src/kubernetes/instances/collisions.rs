@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::super::Kubernetes;
-use crate::Settings;
+use crate::{Kubernetes, Settings};
 
 /// The collisions, one line for each value that is equal to an earlier one.
 pub(super) fn find(settings: &Settings) -> Vec<String> {

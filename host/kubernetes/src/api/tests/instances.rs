@@ -10,8 +10,8 @@ use transom_store::Leadership;
 use transom_web::{AccessRules, PortConfig};
 
 use super::site::{Site, authorization, running, with_credentials};
-use crate::Config;
 use crate::api::instances;
+use crate::testing::config;
 
 /// Two frameworks: `a`, whose router contains the routes of both, and `b`.
 fn two(port: &PortConfig) -> (Site, Site) {
@@ -31,7 +31,7 @@ fn shared(port: &PortConfig, sites: &[(&str, &Site)]) -> Router {
 
 #[tokio::test]
 async fn each_framework_receives_the_requests_below_its_path() {
-    let (a, b) = two(&Config::default_port());
+    let (a, b) = two(&config().port);
     for prefix in ["/api/fw/v0", "/api/m3s/v0"] {
         assert_eq!(a.put(&format!("/a{prefix}/agent/scale/4")).await.status, 200);
         assert_eq!((a.received_commands().len(), b.received_commands().len()), (1, 0));
@@ -52,7 +52,7 @@ async fn each_framework_receives_the_requests_below_its_path() {
 
 #[tokio::test]
 async fn routes_of_one_instance_are_called_without_its_path() {
-    let (mut a, b) = two(&Config::default_port());
+    let (mut a, b) = two(&config().port);
     a.router = instances::below(a.router.clone(), "/b");
     assert_eq!(a.put("/api/fw/v0/agent/scale/4").await.status, 200);
     assert_eq!((a.received_commands().len(), b.received_commands().len()), (0, 1));
@@ -62,7 +62,7 @@ async fn routes_of_one_instance_are_called_without_its_path() {
 async fn request_for_an_unknown_instance_returns_the_list_of_instances() {
     let right = authorization("user");
     let headers = [("authorization", right.as_str())];
-    for port in [Config::default_port(), with_credentials()] {
+    for port in [config().port, with_credentials()] {
         let (a, b) = two(&port);
         let call = "/c/api/fw/v0/agent/scale/1";
         for path in [
@@ -117,7 +117,7 @@ async fn access_rules_are_the_same_as_on_a_port_with_one_framework() {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(b.received_commands().len(), 1);
     }
-    let (a, b) = two(&Config::default_port());
+    let (a, b) = two(&config().port);
     let page = [("host", "localhost"), ("origin", "https://evil.example")];
     let answer = a.ask_with(Method::GET, "/b/api/fw/v0/agent/scale/2", &page).await;
     assert_eq!(answer.status, 403, "{answer:?}");
@@ -128,13 +128,13 @@ async fn access_rules_are_the_same_as_on_a_port_with_one_framework() {
 async fn standby_forwards_the_path_as_it_was_sent() {
     let leader = Router::new()
         .fallback(async |request: axum::extract::Request| format!("{} {}", request.method(), request.uri()));
-    let mut port = Config::default_port();
+    let mut port = config().port;
     (port.port, port.hostname) = (0, "127.0.0.1".to_owned());
     let bound = port.bind().await.unwrap();
     let (address, token) = (bound.advertised(), CancellationToken::new());
     let serving = tokio::spawn(bound.serve(leader, AccessRules::default(), token.clone()));
     // This daemon leads a, and another one leads b.
-    let port = Config::default_port();
+    let port = config().port;
     let mut a = Site::with(&port);
     let b = Site::with_leadership(&port, Leadership::Follower(address));
     a.router = shared(&port, &[("/a", &a), ("/b", &b)]);

@@ -18,14 +18,15 @@ use transom_store::Leadership;
 use transom_testkit::ScriptedScheduler;
 use transom_web::{Credentials, Forwarder, PortConfig, RequestMetrics};
 
+use crate::Kind;
 use crate::api::{Api, Shared, access_rules, router};
 use crate::autoscale::Autoscaled;
 use crate::backup::directory::Directory;
 use crate::bootstrap::scripts::Scripts;
 use crate::core::command::{Command, Rejection};
 use crate::core::term::Handles;
+use crate::testing::config;
 use crate::view::{AutoscaleView, NodeView, OrchestratorView, TaskView, View, Views};
-use crate::{Config, Kind};
 
 /// Both prefixes.
 pub(super) const PREFIXES: [&str; 2] = ["/api/fw/v0", "/api/m3s/v0"];
@@ -57,7 +58,7 @@ pub(super) struct Site {
 impl Site {
     /// A leader without credentials.
     pub(super) fn start() -> Self {
-        Self::with(&Config::default_port())
+        Self::with(&config().port)
     }
 
     /// A leader.
@@ -72,7 +73,7 @@ impl Site {
 
     /// A leader with a directory of backups.
     pub(super) fn with_backups(directory: Directory) -> Self {
-        Self::of(&Config::default_port(), Leadership::Leader, Some(directory))
+        Self::of(&config().port, Leadership::Leader, Some(directory))
     }
 
     fn of(port: &PortConfig, leadership: Leadership, backups: Option<Directory>) -> Self {
@@ -215,10 +216,8 @@ async fn answer(mut received: mpsc::Receiver<Command>, core: Arc<Mutex<Core>>, v
                 format!("restore {}", manifest.name)
             }
             Command::Credentials { reply: credentials } => {
-                let _ = credentials.send(rejection.map_or(
-                    Ok(crate::testing::secrets().credentials(&crate::testing::config())),
-                    Err,
-                ));
+                let _ = credentials
+                    .send(rejection.map_or(Ok(crate::testing::secrets().credentials(&config())), Err));
                 "credentials".to_owned()
             }
             Command::Token { reply: token } => {
@@ -262,7 +261,7 @@ pub(super) fn with_credentials() -> PortConfig {
     PortConfig {
         credentials: user("user"),
         reader: user("reader"),
-        ..Config::default_port()
+        ..config().port
     }
 }
 

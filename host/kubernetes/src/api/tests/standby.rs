@@ -7,7 +7,7 @@ use transom_store::Leadership;
 use transom_web::AccessRules;
 
 use super::site::Site;
-use crate::Config;
+use crate::testing::config;
 
 #[tokio::test]
 async fn standby_forwards_all_but_local_calls_to_the_leader() {
@@ -15,12 +15,12 @@ async fn standby_forwards_all_but_local_calls_to_the_leader() {
     let leader = Router::new().fallback(async |request: axum::extract::Request| {
         format!("{} {}", request.method(), request.uri().path())
     });
-    let mut port = Config::default_port();
+    let mut port = config().port;
     (port.port, port.hostname) = (0, "127.0.0.1".to_owned());
     let port = port.bind().await.unwrap();
     let (address, token) = (port.advertised(), CancellationToken::new());
     let serving = tokio::spawn(port.serve(leader, AccessRules::default(), token.clone()));
-    let site = Site::with_leadership(&Config::default_port(), Leadership::Follower(address));
+    let site = Site::with_leadership(&config().port, Leadership::Follower(address));
     for (method, path) in [
         (Method::GET, "/api/fw/v0/agent/scale"),
         (Method::GET, "/api/m3s/v0/agent/scale/3"),
@@ -53,7 +53,7 @@ async fn standby_forwards_all_but_local_calls_to_the_leader() {
 
 #[tokio::test]
 async fn requests_are_rejected_without_a_store() {
-    let site = Site::with_leadership(&Config::default_port(), Leadership::StoreUnavailable);
+    let site = Site::with_leadership(&config().port, Leadership::StoreUnavailable);
     tokio::time::pause();
     for path in ["/api/fw/v0/agent/scale", "/api/m3s/v0/agent/scale/3"] {
         site.get(path).await.is_error(path, 503);

@@ -47,14 +47,14 @@ impl Cluster for Sandbox {
 
 fn reception(folder: &std::path::Path, sandbox: Sandbox, sha256: &str) -> Reception {
     let mut config = config();
-    config.backup.max_bytes = 10_000;
-    config.backup.keep = 1;
-    let directory = Directory::new(folder, &config.name);
+    config.settings.backup.max_bytes = 10_000;
+    config.settings.backup.keep = 1;
+    let directory = Directory::new(folder, config.name());
     let operation = Operation::new(
         OperationKind::Backup,
         "m3s-1".to_owned(),
         Timestamp::now(),
-        config.backup.timeout,
+        config.settings.backup.timeout.duration(),
     );
     Reception {
         config: Arc::new(config),
@@ -137,7 +137,7 @@ async fn snapshot_without_a_digest_of_its_task_needs_that_of_etcd() {
             growth: 0,
         };
         let mut reception = reception(folder.path(), sandbox, "");
-        Arc::make_mut(&mut reception.config).datastore.engine = engine;
+        Arc::make_mut(&mut reception.config).settings.ds_etcd = engine == Engine::Kvstore;
         let received = reception.run().await;
         assert_eq!(
             received.is_ok(),

@@ -79,7 +79,7 @@ impl Core {
 
     /// The wanted counts as input of the plan. They depend on the operation under way.
     pub(super) fn planned_counts(&self) -> PerKind<u32> {
-        let (wanted, engine) = (self.wanted.counts, self.config.datastore.engine);
+        let (wanted, engine) = (self.wanted.counts, self.config.settings.engine());
         let operation = self.backup.operation();
         operation.map_or(wanted, |operation| phase::counts(operation, engine, wanted))
     }
@@ -87,7 +87,7 @@ impl Core {
     /// What a member of a kvstore that is launched now must do before it starts.
     pub(super) fn preparation(&self, number: u32) -> Option<Preparation> {
         let operation = self.backup.operation()?;
-        if self.config.datastore.engine != Engine::Kvstore {
+        if self.config.settings.engine() != Engine::Kvstore {
             return None;
         }
         match operation.phase {

@@ -44,7 +44,7 @@ impl Core {
             ..operation
         };
         let url = self.delivery_url(&operation).unwrap_or_default();
-        let work = match (operation.phase, self.config.datastore.engine) {
+        let work = match (operation.phase, self.config.settings.engine()) {
             (Phase::Dump, _) => Work::Dump,
             (Phase::Load, Engine::Sql) => Work::Load {
                 url,
@@ -60,7 +60,7 @@ impl Core {
             operation: operation.id.clone(),
             work,
         };
-        tracing::info!(framework = self.config.name, %task, phase = operation.phase.as_str(), "starting a one-off task");
+        tracing::info!(framework = self.config.name(), %task, phase = operation.phase.as_str(), "starting a one-off task");
         self.store_operation(operation).await?;
         self.drop_one_off();
         self.backup.one_off = Some(OneOff {

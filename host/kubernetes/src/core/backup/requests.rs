@@ -23,10 +23,10 @@ impl Core {
         distinct.truncate(4);
         let name = format!(
             "{}-{}-{distinct}",
-            self.config.name,
+            self.config.name(),
             now.strftime("%Y%m%dT%H%M%SZ")
         );
-        let timeout = self.config.backup.timeout;
+        let timeout = self.config.settings.backup.timeout.duration();
         let operation = Operation {
             orch_token: Some(self.secrets.token.clone()),
             ..Operation::new(OperationKind::Backup, name.clone(), now, timeout)
@@ -38,7 +38,7 @@ impl Core {
     /// Begins the restore of a verified backup.
     pub(in crate::core) async fn restore(&mut self, manifest: Manifest) -> Result<(), Rejection> {
         self.check_may_begin(OperationKind::Restore)?;
-        let engine = self.config.datastore.engine;
+        let engine = self.config.settings.engine();
         if manifest.engine != engine {
             return Err(Rejection::OtherEngine {
                 backup: manifest.engine.as_str(),
@@ -50,7 +50,7 @@ impl Core {
         let host = launched.next().map(|record| record.agent.hostname.clone());
         let runs = |member: &Member| member.replica.condition == Condition::Running;
         let running = datastores.iter().find(|(_, member)| runs(member));
-        let timeout = self.config.backup.timeout;
+        let timeout = self.config.settings.backup.timeout.duration();
         let new = Operation::new(OperationKind::Restore, manifest.name, Timestamp::now(), timeout);
         let mut operation = Operation {
             sha256: Some(manifest.sha256),
@@ -103,7 +103,7 @@ impl Core {
 
     async fn begin(&mut self, operation: Operation) -> Result<(), Rejection> {
         tracing::info!(
-            framework = self.config.name,
+            framework = self.config.name(),
             kind = operation.kind.as_str(),
             backup = operation.backup,
             "backup or restore started"

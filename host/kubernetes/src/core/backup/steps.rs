@@ -39,7 +39,7 @@ impl Core {
         for _ in 0..MAX_STEPS {
             if let Err(error) = &stored {
                 tracing::warn!(
-                    framework = self.config.name,
+                    framework = self.config.name(),
                     error = error_chain(error),
                     "storing the state of a backup or restore failed; retrying"
                 );
@@ -50,7 +50,7 @@ impl Core {
             };
             self.read_sandbox(&operation);
             let (observed, now) = (self.observe_backup(&operation), Timestamp::now());
-            let next = phase::next_step(&operation, self.config.datastore.engine, &observed, now);
+            let next = phase::next_step(&operation, self.config.settings.engine(), &observed, now);
             stored = match next {
                 NextStep::Wait => break,
                 NextStep::Start => self.start_one_off(operation, 0).await,
@@ -98,7 +98,7 @@ impl Core {
     ) -> transom_store::typed::Result<()> {
         if let Some(problem) = &problem {
             tracing::warn!(
-                framework = self.config.name,
+                framework = self.config.name(),
                 backup = operation.backup,
                 problem,
                 "the restore has failed"
@@ -124,7 +124,7 @@ impl Core {
         let entered = Operation {
             phase,
             deadline: now
-                .checked_add(self.config.backup.timeout)
+                .checked_add(self.config.settings.backup.timeout.duration())
                 .unwrap_or(Timestamp::MAX),
             task: operation.task.clone().filter(|_| keeps_task),
             lost: 0,
@@ -133,7 +133,7 @@ impl Core {
             ..operation
         };
         tracing::info!(
-            framework = self.config.name,
+            framework = self.config.name(),
             backup = entered.backup,
             phase = phase.as_str(),
             "backup or restore entered a new phase"
@@ -198,7 +198,7 @@ impl Core {
             return Ok(());
         };
         let mut config = (*self.config).clone();
-        config.orchestrator.token = Some(token.clone());
+        config.settings.orch_token = Some(token.clone());
         let record = self.datastore.using(Some(InUse::of(&config)));
         self.repository.put_datastore(&record).await?;
         self.datastore = record;
@@ -209,7 +209,7 @@ impl Core {
         self.config = Arc::new(config);
         self.service.config = Arc::clone(&self.config);
         tracing::info!(
-            framework = self.config.name,
+            framework = self.config.name(),
             "the token of the restored backup is in use"
         );
         Ok(())
@@ -247,7 +247,7 @@ impl Core {
             state.last_success = Some(Success { ended: now, size });
         }
         self.repository.put_backup(&state).await?;
-        let framework = &self.config.name;
+        let framework = self.config.name();
         match &result {
             Ok(()) => tracing::info!(
                 framework,

@@ -7,32 +7,33 @@ use transom_testkit::{HeldStore, wait_for};
 
 use super::super::command::{Command, Rejection};
 use super::site::Site;
-use crate::config::{AutoscaleConfig, Config};
+use crate::config::Config;
 use crate::kind::Kind;
+use crate::settings::{Autoscale, Period};
 use crate::view::View;
 
 /// Between 1 and 4 agents, without delays.
 fn without_delays(config: &mut Config) {
-    config.autoscale = Some(AutoscaleConfig {
-        min: 1,
-        max: 4,
-        step: 2,
-        scale_up_delay: Duration::ZERO,
-        scale_down_delay: Duration::ZERO,
-        cooldown: Duration::ZERO,
-    });
+    config.settings.agents.autoscale = Autoscale {
+        enabled: true,
+        max: Some(4),
+        scale_up_delay: Period::seconds(0),
+        scale_down_delay: Period::seconds(0),
+        cooldown: Period::seconds(0),
+        ..Autoscale::default()
+    };
 }
 
 /// As [`without_delays`], but idle agents stay.
 fn up_only(config: &mut Config) {
     without_delays(config);
     change(config, |autoscale| {
-        autoscale.scale_down_delay = Duration::from_hours(1);
+        autoscale.scale_down_delay = Period::seconds(3600);
     });
 }
 
-fn change(config: &mut Config, change: impl FnOnce(&mut AutoscaleConfig)) {
-    change(config.autoscale.as_mut().unwrap());
+fn change(config: &mut Config, change: impl FnOnce(&mut Autoscale)) {
+    change(&mut config.settings.agents.autoscale);
 }
 
 fn note(view: &View, text: &str) -> bool {
@@ -170,7 +171,7 @@ async fn a_decision_is_stored_and_the_delays_restart_with_a_new_leader() {
     let before = site.tasks(Kind::Agent);
     *site.world.pods.lock().unwrap() = vec![1, 1, 1];
     let site = site
-        .restarted(|config| change(config, |autoscale| autoscale.cooldown = Duration::from_hours(1)))
+        .restarted(|config| change(config, |autoscale| autoscale.cooldown = Period::seconds(3600)))
         .await;
     site.wait_until("the note", |view| note(view, "the cooldown has not passed"))
         .await;
@@ -178,7 +179,9 @@ async fn a_decision_is_stored_and_the_delays_restart_with_a_new_leader() {
     assert_eq!((view.wanted.agent, site.tasks(Kind::Agent)), (2, before.clone()));
     assert_eq!(view.autoscale.as_ref().unwrap().last.as_ref().unwrap().to, 2);
     // Without autoscaling the count stays, and requests may set any count.
-    let site = site.restarted(|config| config.autoscale = None).await;
+    let site = site
+        .restarted(|config| config.settings.agents.autoscale.enabled = false)
+        .await;
     site.wait_until_settled().await;
     let view = site.views.get();
     assert_eq!((view.wanted.agent, view.autoscale.clone()), (2, None));

@@ -22,8 +22,8 @@ const DATA: &str = "the data";
 
 pub(super) async fn start(folder: &Path, engine: Engine, change: impl FnOnce(&mut Config)) -> Site {
     let site = Site::start(|config| {
-        config.datastore.engine = engine;
-        config.backup.dir = Some(folder.to_owned());
+        config.settings.ds_etcd = engine == Engine::Kvstore;
+        config.settings.backup.dir = Some(folder.to_owned());
         change(config);
     })
     .await;
@@ -228,7 +228,7 @@ async fn lost_tasks_are_replaced_and_a_backup_that_takes_too_long_fails() {
     assert!(problem.contains("agent gone"), "{problem}");
 
     let site = site
-        .restarted(|config| config.backup.timeout = Duration::from_millis(300))
+        .restarted(|config| config.settings.backup.timeout = Duration::from_millis(300).into())
         .await;
     site.wait_until_settled().await;
     site.ask(|reply| Command::BackUp { reply }).await.unwrap();
@@ -501,9 +501,7 @@ async fn operations_that_are_not_possible_are_rejected() {
 
     let manifest = manifest(folder.path(), &name);
     site.ask(|reply| Command::MoveDatastore { reply }).await.unwrap();
-    let site = site
-        .restarted(|config| config.datastore.engine = Engine::Kvstore)
-        .await;
+    let site = site.restarted(|config| config.settings.ds_etcd = true).await;
     let rejected = site.ask(|reply| Command::Restore { manifest, reply }).await;
     assert!(
         matches!(

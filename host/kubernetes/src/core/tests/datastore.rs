@@ -19,8 +19,8 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(300);
 /// A site whose only datastore is unreachable, and the task of that datastore.
 async fn unreachable(engine: Engine) -> (Site, String) {
     let site = Site::start(|config| {
-        config.datastore.engine = engine;
-        config.orchestrator.node_timeout = NODE_TIMEOUT;
+        config.settings.ds_etcd = engine == Engine::Kvstore;
+        config.settings.orch_node_timeout = NODE_TIMEOUT.into();
     })
     .await;
     site.wait_until_settled().await;
@@ -76,7 +76,7 @@ async fn wait_for_request(site: &Site, hosts: &[&str]) {
 #[tokio::test]
 async fn the_only_datastore_starts_again_only_where_its_data_are() {
     for engine in [Engine::Sql, Engine::Kvstore] {
-        let site = Site::start(|config| config.datastore.engine = engine).await;
+        let site = Site::start(|config| config.settings.ds_etcd = engine == Engine::Kvstore).await;
         site.wait_until_settled().await;
         site.scheduler.set_immediate_launches(false);
         let failed = site.tasks(Kind::Datastore).remove(0);
@@ -110,7 +110,7 @@ async fn the_only_datastore_starts_again_only_where_its_data_are() {
 
 #[tokio::test]
 async fn a_datastore_with_volumes_of_the_network_starts_on_any_agent() {
-    let site = Site::start(|config| config.containers.volume_driver = "rexray".to_owned()).await;
+    let site = Site::start(|config| config.settings.volume_driver = "rexray".to_owned()).await;
     site.wait_until_settled().await;
     site.scheduler.set_immediate_launches(false);
     let failed = site.tasks(Kind::Datastore).remove(0);
@@ -125,7 +125,7 @@ async fn a_changed_datastore_starts_with_the_same_volume_when_the_former_one_has
     site.scheduler.set_immediate_kills(false);
     let former = site.tasks(Kind::Datastore).remove(0);
     let site = site
-        .restarted(|config| config.datastore.image = "mariadb:10.8.4".to_owned())
+        .restarted(|config| config.settings.image_sql = "mariadb:10.8.4".to_owned())
         .await;
     site.wait_until("the wait for the end of the former one", |view| {
         let mut reasons = view.waiting.iter().map(|waiting| &waiting.reason);

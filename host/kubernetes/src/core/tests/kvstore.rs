@@ -10,15 +10,15 @@ use transom_testkit::wait_for;
 use super::super::command::{Command, Rejection, Scope};
 use super::super::persist::KVSTORE;
 use super::site::Site;
-use crate::config::{Config, Engine};
+use crate::config::Config;
 use crate::kind::Kind;
 use crate::kvstore::KvstoreRecord;
 
 pub(super) fn kvstore(count: u32) -> impl FnOnce(&mut Config) {
     move |config| {
-        config.datastore.engine = Engine::Kvstore;
-        config.datastore.port = 2379;
-        config.containers.mapped_addresses = true;
+        config.settings.ds_etcd = true;
+        config.settings.ds_port = 2379;
+        config.settings.mapped_addresses = true;
         config.kinds.datastore.count = count;
     }
 }
@@ -84,7 +84,7 @@ async fn a_lost_member_leaves_the_cluster_before_another_one_joins() {
 async fn with_container_names_a_member_moves_without_another_server() {
     let site = Site::start(|config| {
         kvstore(3)(config);
-        config.containers.mapped_addresses = false;
+        config.settings.mapped_addresses = false;
     })
     .await;
     site.wait_until_settled().await;
@@ -157,7 +157,7 @@ async fn a_kvstore_grows_from_one_member_and_shrinks_to_it() {
 async fn without_an_answer_of_the_api_members_are_removed_only_while_the_quorum_remains() {
     let site = Site::start(|config| {
         kvstore(3)(config);
-        config.orchestrator.drain_timeout = Duration::from_millis(200);
+        config.settings.drain_timeout = Duration::from_millis(200).into();
     })
     .await;
     site.wait_until_settled().await;
@@ -233,7 +233,7 @@ async fn if_all_members_have_ended_they_return_to_their_data() {
 
 /// The tasks of the stored voting members, and whether their ids in the etcd cluster are known.
 async fn stored_voters(site: &Site) -> Vec<(String, bool)> {
-    let store = TypedStore::new(Arc::clone(&site.store), &site.config.name);
+    let store = TypedStore::new(Arc::clone(&site.store), site.config.name());
     let stored = store.get::<KvstoreRecord>(KVSTORE).await.unwrap().unwrap();
     let voters = stored.value.voters.into_values();
     voters
@@ -327,7 +327,7 @@ async fn a_kvstore_without_a_quorum_can_be_stopped_and_started_with_all_members(
 async fn a_member_whose_host_does_not_return_is_replaced_when_the_quorum_is_restored() {
     let site = Site::start(|config| {
         kvstore(3)(config);
-        config.orchestrator.node_timeout = Duration::from_millis(500);
+        config.settings.orch_node_timeout = Duration::from_millis(500).into();
     })
     .await;
     site.wait_until_settled().await;
@@ -381,8 +381,8 @@ async fn the_next_member_waits_until_the_last_one_has_caught_up() {
 async fn a_datastore_with_a_configured_command_cannot_have_several_members() {
     let site = Site::start(|config| {
         kvstore(1)(config);
-        config.containers.enabled = false;
-        config.datastore.command = Some("exec etcd".to_owned());
+        config.settings.containers = false;
+        config.settings.ds_command = Some("exec etcd".to_owned());
     })
     .await;
     site.wait_until_settled().await;

@@ -109,7 +109,7 @@ async fn impossible_counts_are_rejected() {
         matches!(rejected, Err(Rejection::SeveralSqlDatastores(2))),
         "{rejected:?}"
     );
-    let site = Site::start(|config| config.datastore.engine = crate::config::Engine::Kvstore).await;
+    let site = Site::start(|config| config.settings.ds_etcd = true).await;
     let rejected = site.scale(Kind::Datastore, 2).await;
     assert!(matches!(rejected, Err(Rejection::EvenKvstore(2))), "{rejected:?}");
     assert_eq!(site.scale(Kind::Datastore, 3).await.unwrap(), 2);
@@ -242,7 +242,7 @@ async fn a_drain_that_fails_is_tried_again_before_the_agent_ends() {
 async fn a_drain_that_keeps_failing_ends_with_its_timeout() {
     let site = Site::start(|config| {
         config.kinds.agent.count = 2;
-        config.orchestrator.drain_timeout = Duration::from_millis(200);
+        config.settings.drain_timeout = Duration::from_millis(200).into();
     })
     .await;
     site.wait_until_settled().await;
@@ -416,7 +416,7 @@ async fn a_changed_image_replaces_tasks_and_an_unchanged_one_does_not() {
     site.wait_until_settled().await;
     let before = PerKind::from_fn(|kind| site.tasks(kind));
     let site = site
-        .restarted(|config| config.datastore.image = "docker.io/mariadb:11".to_owned())
+        .restarted(|config| config.settings.image_sql = "docker.io/mariadb:11".to_owned())
         .await;
     site.wait_until("another datastore and server", |view| {
         view.ready
@@ -484,7 +484,7 @@ async fn the_framework_id_is_kept_while_no_master_answers() {
 async fn no_agent_is_replaced_while_the_api_does_not_answer() {
     let site = Site::start(|config| {
         config.kinds.agent.count = 2;
-        config.orchestrator.node_timeout = Duration::from_hours(1);
+        config.settings.orch_node_timeout = Duration::from_hours(1).into();
     })
     .await;
     site.wait_until_settled().await;
@@ -503,7 +503,7 @@ async fn no_agent_is_replaced_while_the_api_does_not_answer() {
 async fn an_agent_without_a_node_is_replaced_despite_short_outages_of_the_api() {
     let site = Site::start(|config| {
         config.kinds.agent.count = 2;
-        config.orchestrator.node_timeout = Duration::from_secs(1);
+        config.settings.orch_node_timeout = Duration::from_secs(1).into();
     })
     .await;
     site.wait_until_settled().await;

@@ -22,14 +22,14 @@ async fn changed(broken: bool) -> (Site, Vec<String>) {
 
 /// Restarts the daemon with another command for agents.
 async fn with_other_command(site: Site) -> Site {
-    site.restarted(|config| config.orchestrator.agent_command += " --debug")
+    site.restarted(|config| config.settings.orch_agent_string += " --debug")
         .await
 }
 
 /// Restarts the daemon with the former command for agents.
 async fn with_former_command(site: Site) -> Site {
     site.restarted(|config| {
-        let command = &mut config.orchestrator.agent_command;
+        let command = &mut config.settings.orch_agent_string;
         *command = command.trim_end_matches(" --debug").to_owned();
     })
     .await
@@ -136,7 +136,7 @@ async fn a_drain_that_a_former_leader_began_is_cancelled_if_the_agent_stays() {
 async fn counts_that_change_while_the_cluster_starts_are_applied() {
     let site = Site::start(|config| {
         config.kinds.agent.count = 2;
-        config.heartbeat_interval = Duration::from_millis(20);
+        config.settings.heartbeat_interval = Duration::from_millis(20).into();
     })
     .await;
     // At this time no server answers yet.
@@ -197,7 +197,7 @@ async fn an_agent_that_was_never_ready_does_not_halt_a_change() {
             assert_eq!(waits.unwrap(), None);
             site
         } else {
-            let change = |config: &mut Config| config.orchestrator.server_command += " --debug";
+            let change = |config: &mut Config| config.settings.orch_server_string += " --debug";
             site.restarted(change).await
         };
         wait_for("another server", async || {

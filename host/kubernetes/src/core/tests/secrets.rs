@@ -8,12 +8,12 @@ use transom_store::typed::{Changes, TypedStore};
 use super::super::command::{Command, Rejection};
 use super::super::persist::DATASTORE;
 use super::site::Site;
-use crate::config::{Config, Engine};
+use crate::config::Config;
 use crate::kind::Kind;
 use crate::secrets::FORMER_PASSWORD;
 
 fn configure(password: Option<&'static str>) -> impl FnOnce(&mut Config) {
-    move |config| config.datastore.password = password.map(Into::into)
+    move |config| config.settings.ds_mysql_password = password.map(Into::into)
 }
 
 /// A variable of the task of a kind that was launched last.
@@ -60,7 +60,7 @@ async fn a_framework_of_a_former_daemon_keeps_its_password_and_its_tasks() {
     // A former daemon has no such record.
     let mut changes = Changes::default();
     changes.delete(DATASTORE, Expect::Any);
-    let store = TypedStore::new(site.store.clone(), &site.config.name);
+    let store = TypedStore::new(site.store.clone(), site.config.name());
     store.commit(changes).await.unwrap();
     let site = site.restarted(configure(None)).await;
     site.wait_until_settled().await;
@@ -117,9 +117,9 @@ async fn a_changed_token_or_volume_is_ignored_while_there_are_data() {
     let tasks = Kind::ALL.map(|kind| site.tasks(kind));
     let site = site
         .restarted(|config| {
-            config.orchestrator.token = Some("not-this-one".into());
-            config.orchestrator.server_volume = "/elsewhere".to_owned();
-            config.datastore.volume = "/empty".to_owned();
+            config.settings.orch_token = Some("not-this-one".into());
+            config.settings.volume_orch_server = "/elsewhere".to_owned();
+            config.settings.volume_ds = "/empty".to_owned();
         })
         .await;
     site.wait_until_settled().await;
@@ -143,7 +143,7 @@ async fn a_changed_token_or_volume_is_ignored_while_there_are_data() {
 
 #[tokio::test]
 async fn a_wrong_token_of_a_new_cluster_can_be_corrected() {
-    let site = Site::start(|config| config.orchestrator.token = Some("wrong".into())).await;
+    let site = Site::start(|config| config.settings.orch_token = Some("wrong".into())).await;
     site.world
         .unwritten
         .store(true, std::sync::atomic::Ordering::SeqCst);
@@ -153,7 +153,7 @@ async fn a_wrong_token_of_a_new_cluster_can_be_corrected() {
     })
     .await;
     let site = site
-        .restarted(|config| config.orchestrator.token = Some("right".into()))
+        .restarted(|config| config.settings.orch_token = Some("right".into()))
         .await;
     transom_testkit::wait_for("a server with the token", async || {
         variable(&site, Kind::Server, "K3S_TOKEN") == "right"
@@ -167,13 +167,13 @@ async fn a_changed_kind_driver_or_user_of_the_datastore_is_ignored_while_there_a
     site.wait_until_settled().await;
     let tasks = Kind::ALL.map(|kind| site.tasks(kind));
     let change = |config: &mut Config| {
-        config.datastore.engine = Engine::Kvstore;
-        config.datastore.image = "etcd".to_owned();
-        config.datastore.port = 2379;
-        config.datastore.tls = true;
+        config.settings.ds_etcd = true;
+        config.settings.image_kvstore = "etcd".to_owned();
+        config.settings.ds_port = 2379;
+        config.settings.ds_etcd_tls = true;
         config.kinds.datastore.count = 3;
-        config.containers.volume_driver = "rexray".to_owned();
-        config.datastore.username = "kube".to_owned();
+        config.settings.volume_driver = "rexray".to_owned();
+        config.settings.ds_mysql_username = "kube".to_owned();
     };
     let site = site.restarted(change).await;
     site.wait_until_settled().await;
@@ -192,12 +192,12 @@ async fn a_changed_kind_driver_or_user_of_the_datastore_is_ignored_while_there_a
     // The settings in use outlast a change of the leader, and may be set back.
     let site = site
         .restarted(|config| {
-            let username = config.datastore.username.clone();
-            let password = config.datastore.password.clone();
+            let username = config.settings.ds_mysql_username.clone();
+            let password = config.settings.ds_mysql_password.clone();
             *config = crate::testing::config();
-            config.heartbeat_interval = std::time::Duration::from_millis(50);
-            config.datastore.username = username;
-            config.datastore.password = password;
+            config.settings.heartbeat_interval = std::time::Duration::from_millis(50).into();
+            config.settings.ds_mysql_username = username;
+            config.settings.ds_mysql_password = password;
         })
         .await;
     site.wait_until_settled().await;
@@ -224,7 +224,7 @@ async fn another_kind_of_datastore_is_used_after_its_data_are_given_up() {
     let site = Site::start(|_| {}).await;
     site.wait_until_settled().await;
     site.ask(|reply| Command::MoveDatastore { reply }).await.unwrap();
-    let kvstore = |config: &mut Config| config.datastore.engine = Engine::Kvstore;
+    let kvstore = |config: &mut Config| config.settings.ds_etcd = true;
     let site = site.restarted(kvstore).await;
     site.wait_until("no reason", |view| !view.tasks.datastore.is_empty())
         .await;

@@ -21,7 +21,7 @@ fn serving(view: &View) -> Option<String> {
 async fn replaced(drain_timeout: Duration) -> (Site, String, String) {
     let site = Site::start(|config| {
         config.kinds.server.count = 2;
-        config.orchestrator.drain_timeout = drain_timeout;
+        config.settings.drain_timeout = drain_timeout.into();
     })
     .await;
     site.wait_until_settled().await;
@@ -80,7 +80,7 @@ async fn a_server_that_clients_use_waits_for_another_one_at_most_the_drain_timeo
 async fn a_server_on_an_unreachable_agent_is_replaced_and_ends_when_the_agent_returns() {
     let site = Site::start(|config| {
         config.kinds.server.count = 2;
-        config.orchestrator.node_timeout = Duration::from_millis(500);
+        config.settings.orch_node_timeout = Duration::from_millis(500).into();
     })
     .await;
     site.wait_until_settled().await;

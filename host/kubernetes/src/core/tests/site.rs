@@ -389,7 +389,7 @@ pub(super) struct Site {
 impl Site {
     pub(super) async fn start(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = config();
-        config.heartbeat_interval = Duration::from_millis(50);
+        config.settings.heartbeat_interval = Duration::from_millis(50).into();
         change(&mut config);
         let folder = tempfile::tempdir().unwrap();
         let server = format!("file:{}", folder.path().display());

@@ -234,7 +234,7 @@ async fn a_new_leader_finishes_an_uncordon_and_then_leaves_nodes_as_they_are() {
     wait_until_cordoned(&site, false).await;
 
     let is_finished = async || {
-        let store = TypedStore::new(Arc::clone(&site.store), &site.config.name);
+        let store = TypedStore::new(Arc::clone(&site.store), site.config.name());
         let wanted = store.get::<Wanted>(WANTED).await.unwrap().unwrap();
         !wanted.value.uncordoning
     };

@@ -100,10 +100,10 @@ impl BareImage {
 
     fn config(place: &Place) -> Arc<Config> {
         config_with(|config| {
-            config.datastore.engine = Engine::Kvstore;
-            config.datastore.port = place.ports[0];
-            config.datastore.peer_port = place.ports[1];
-            config.containers.mapped_addresses = true;
+            config.settings.ds_etcd = true;
+            config.settings.ds_port = place.ports[0];
+            config.settings.ds_peer_port = place.ports[1];
+            config.settings.mapped_addresses = true;
         })
     }
 

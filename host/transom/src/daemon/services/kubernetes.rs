@@ -11,7 +11,7 @@ use transom_cli::{
     overview::{ServiceState, Waiting},
 };
 use transom_cluster::v1;
-use transom_config::{Settings, parts};
+use transom_config::Settings;
 use transom_kubernetes::{Instance, Resources, config as service};
 use transom_scheduler::MaintenanceMode;
 use transom_web::BoundPort;
@@ -105,7 +105,7 @@ impl BoundKubernetes {
         let first = instances.first().map(|instance| instance.framework_name.as_str());
         let configs: Vec<_> = instances
             .iter()
-            .map(|instance| parts::kubernetes::service(instance))
+            .map(|instance| service::Config::new((*instance).clone()))
             .collect();
         let bound = service::Config::bind_for(&configs, port.config()).await;
         let number = Some(section.bootstrap.port).filter(|number| *number != 0);
@@ -118,14 +118,11 @@ impl BoundKubernetes {
             ),
             None => None,
         };
-        let instances = instances
-            .iter()
-            .zip(configs)
-            .map(|(instance, config)| BoundInstance {
-                name: instance.instance.section,
-                config,
-                info: parts::kubernetes::framework(instance, settings.cluster.principal.clone()),
-            });
+        let instances = configs.into_iter().map(|config| BoundInstance {
+            name: config.settings.instance.section,
+            info: config.settings.framework(settings.cluster.principal.clone()),
+            config,
+        });
         Ok(Self {
             instances: instances.collect(),
             port: bound.context(Unavailable)?,
@@ -152,7 +149,7 @@ impl BoundService for BoundKubernetes {
         let (mut frameworks, mut instances) = (Vec::new(), Vec::new());
         for BoundInstance { name, config, info } in self.instances {
             let info = v1::FrameworkInfo {
-                webui_url: Some(format!("{scheme}://{address}{}", config.path)),
+                webui_url: Some(format!("{scheme}://{address}{}", config.settings.instance.path)),
                 ..info
             };
             let mut framework = context.framework(

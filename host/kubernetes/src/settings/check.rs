@@ -1,6 +1,6 @@
 //! Checks the settings of `[kubernetes]`, and reports all faults together.
 
-use super::Kubernetes;
+use super::Settings;
 
 /// Problems, one line each.
 #[derive(Default)]
@@ -14,7 +14,7 @@ impl Problems {
     }
 }
 
-impl Kubernetes {
+impl Settings {
     /// Problems, one line each.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Problems::default();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn all_problems_are_listed() {
-        assert!(Kubernetes::default().problems().is_empty());
+        assert!(Settings::default().problems().is_empty());
         for (text, expected) in [
             ("framework_name = \"\"", "FRAMEWORK_NAME"),
             ("auth_username = \"u\"", "AUTH_PASSWORD"),
@@ -331,12 +331,12 @@ mod tests {
             ("backup.timeout = \"0s\"", "backup.timeout"),
             ("backup.dir = \"\"", "backup.dir"),
         ] {
-            let settings: Kubernetes = toml::from_str(text).expect(text);
+            let settings: Settings = toml::from_str(text).expect(text);
             let problems = settings.problems();
             assert_eq!(problems.len(), 1, "{text}: {problems:?}");
             assert!(problems[0].contains(expected), "{text}: {problems:?}");
         }
-        let settings: Kubernetes = toml::from_str("ds_cpu = 0\nds_count = 5").expect("settings");
+        let settings: Settings = toml::from_str("ds_cpu = 0\nds_count = 5").expect("settings");
         assert_eq!(settings.problems().len(), 2);
     }
 }

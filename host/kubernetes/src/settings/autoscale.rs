@@ -76,7 +76,7 @@ impl Autoscale {
 
 #[cfg(test)]
 mod tests {
-    use crate::kubernetes::Kubernetes;
+    use crate::Settings;
 
     #[test]
     fn limits_must_fit_each_other() {
@@ -101,7 +101,7 @@ mod tests {
                 ],
             ),
         ] {
-            let settings: Kubernetes = toml::from_str(&format!("[agents.autoscale]\n{text}")).expect(text);
+            let settings: Settings = toml::from_str(&format!("[agents.autoscale]\n{text}")).expect(text);
             let problems = settings.problems();
             assert_eq!(problems.len(), expected.len(), "{text}: {problems:?}");
             for (problem, expected) in problems.iter().zip(expected) {

@@ -6,10 +6,10 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use transom_common::Secret;
 use transom_web::TlsPem;
 
-use super::Kubernetes;
+use super::Settings;
 
 /// The names of the keys in messages.
-const SETTINGS: [&str; 2] = ["kubernetes.ssl_crt_base64", "kubernetes.ssl_key_base64"];
+const KEYS: [&str; 2] = ["kubernetes.ssl_crt_base64", "kubernetes.ssl_key_base64"];
 
 /// The maximum size of a base64 text; chains and keys have a few thousand bytes.
 const MAX_BYTES: usize = 1 << 20;
@@ -22,14 +22,14 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-impl Kubernetes {
+impl Settings {
     /// Certificate and key, if both are set and can be decoded. [`Self::certificate_problems`] reports
     /// everything else.
     pub fn tls_pem(&self) -> Option<TlsPem> {
         let certificate = decode(self.ssl_crt_base64.as_ref()?).ok()?;
         let key = decode(self.ssl_key_base64.as_ref()?).ok()?;
         Some(TlsPem {
-            settings: SETTINGS,
+            settings: KEYS,
             certificate,
             key: key.into(),
         })
@@ -39,8 +39,8 @@ impl Kubernetes {
     pub(super) fn certificate_problems(&self) -> Vec<String> {
         let texts = [self.ssl_crt_base64.as_ref(), self.ssl_key_base64.as_ref()];
         let mut problems = Vec::new();
-        for (index, (setting, text)) in SETTINGS.iter().zip(texts).enumerate() {
-            let other_setting = SETTINGS[1 - index];
+        for (index, (setting, text)) in KEYS.iter().zip(texts).enumerate() {
+            let other_setting = KEYS[1 - index];
             match text {
                 Some(text) => {
                     if let Err(problem) = decode(text) {

@@ -31,6 +31,13 @@ impl Period {
     }
 }
 
+#[cfg(test)]
+impl From<Duration> for Period {
+    fn from(duration: Duration) -> Self {
+        Self(duration)
+    }
+}
+
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, millis) = (self.0.as_secs(), self.0.subsec_millis());

@@ -14,12 +14,12 @@ fn certify() -> (String, String) {
     (certificate.pem(), key.serialize_pem())
 }
 
-fn section(certificate: Option<&str>, key: Option<&str>) -> Kubernetes {
-    Kubernetes {
+fn section(certificate: Option<&str>, key: Option<&str>) -> Settings {
+    Settings {
         port: 0,
         ssl_crt_base64: certificate.map(Secret::from),
         ssl_key_base64: key.map(Secret::from),
-        ..Kubernetes::default()
+        ..Settings::default()
     }
 }
 
@@ -102,7 +102,7 @@ fn faults_of_the_certificate_are_listed_with_other_faults() {
             &["`kubernetes.ssl_key_base64`: is not the key of the certificate"],
         ),
     ] {
-        let section = Kubernetes {
+        let section = Settings {
             max_scale: 100,
             framework_name: String::new(),
             ..section(crt, key)
@@ -120,7 +120,7 @@ fn faults_of_the_certificate_are_listed_with_other_faults() {
 #[test]
 fn files_and_texts_together_are_a_fault() {
     let (certificate, key) = certify();
-    let section = Kubernetes {
+    let section = Settings {
         tls_certificate: Some("c.pem".into()),
         tls_key: Some("k.pem".into()),
         ..section(Some(&STANDARD.encode(certificate)), Some(&STANDARD.encode(key)))
