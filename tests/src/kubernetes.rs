@@ -7,13 +7,20 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::Value;
 use tempfile::TempDir;
-use transom_testkit::eventually;
+use tokio::time::Instant;
+use transom_testkit::{eventually, retry_until};
 
 use crate::process::{orchestrator, user};
+
+/// The timeout of a wait for ready nodes. A real control plane takes about ten seconds of processor time
+/// to start, and one of two that start at once sometimes exits and is replaced.
+const SETTLING_TIMEOUT: Duration = Duration::from_mins(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The programs and data of the tasks.
 pub struct Tasks {
@@ -216,7 +223,8 @@ impl Api {
     /// Waits until this number of agents exists and every server and agent is a ready node; returns
     /// the document of `explain`.
     pub async fn wait_until_settled(&self, agents: usize) -> Value {
-        eventually("every node to be ready", || async {
+        let deadline = Instant::now() + SETTLING_TIMEOUT;
+        retry_until(deadline, POLL_INTERVAL, "every node to be ready", || async {
             let ready = self.send(Method::GET, "/status/orch").await?;
             let seen = self.get("/explain").await?;
             if ready.1 == "ok" && task_ids(&seen, "agent").len() == agents {
@@ -226,6 +234,7 @@ impl Api {
             }
         })
         .await
+        .unwrap_or_else(|error| panic!("{error}"))
     }
 }
 

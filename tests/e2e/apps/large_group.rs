@@ -15,15 +15,25 @@ fn group(command: &str) -> Value {
 }
 
 /// Sends the group. If there is no response within `limit`, kills the daemon and starts it again.
-/// Returns whether there was a response, and the elapsed time.
-async fn put(site: &mut Site, group: &Value, limit: Duration) -> (bool, Duration) {
+/// Returns whether the change was made, as far as a response tells, and the elapsed time.
+async fn put(site: &mut Site, command: &str, limit: Duration) -> (bool, Duration) {
     let begun = Instant::now();
     let url = site.apps("/v2/groups?force=true");
-    let request = site.http.put(url).json(group).timeout(limit).send();
+    let request = site.http.put(url).json(&group(command)).timeout(limit).send();
     let answered = match request.await {
         Ok(answer) => {
             let (status, text) = (answer.status(), answer.text().await.unwrap_or_default());
-            assert!(status.is_success(), "{status} {text}");
+            // A debug build on a busy machine takes longer than the 30 s that a client waits at most.
+            if status == 503 && text.contains("may still be applied") {
+                eventually("the change to be made", || async {
+                    let found = commands(site).await;
+                    let made = found == [(command.to_owned(), APPS)];
+                    made.then_some(()).ok_or_else(|| format!("{found:?}"))
+                })
+                .await;
+            } else {
+                assert!(status.is_success(), "{status} {text}");
+            }
             true
         }
         Err(error) => {
@@ -53,7 +63,7 @@ async fn commands(site: &Site) -> Vec<(String, usize)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemon_killed_in_a_change_of_ten_thousand_apps_has_committed_all_or_nothing() {
     let mut site = Site::start().await;
-    let (answered, whole) = put(&mut site, &group("first"), Duration::from_mins(5)).await;
+    let (answered, whole) = put(&mut site, "first", Duration::from_mins(5)).await;
     assert!(answered, "the first change is not interrupted");
     assert_eq!(commands(&site).await, [("first".to_owned(), APPS)]);
 
@@ -65,7 +75,7 @@ async fn daemon_killed_in_a_change_of_ten_thousand_apps_has_committed_all_or_not
     let mut limit = whole.mul_f64(0.8);
     for number in 0..8 {
         let next = format!("change {number}");
-        let (answered, _) = put(&mut site, &group(&next), limit).await;
+        let (answered, _) = put(&mut site, &next, limit).await;
         let found = commands(&site).await;
         match found.as_slice() {
             [(command, APPS)] if *command == next => {
@@ -94,7 +104,7 @@ async fn daemon_killed_in_a_change_of_ten_thousand_apps_has_committed_all_or_not
         }
     }
     assert!(lost > 0, "no change was interrupted before its commit");
-    let (answered, _) = put(&mut site, &group("last"), Duration::from_mins(5)).await;
+    let (answered, _) = put(&mut site, "last", Duration::from_mins(5)).await;
     assert!(answered);
     assert_eq!(commands(&site).await, [("last".to_owned(), APPS)]);
     site.cluster.stop_after(site.daemon);
