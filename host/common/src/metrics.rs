@@ -98,7 +98,8 @@ where
 /// }
 /// ```
 ///
-/// The struct has `fn registered(&mut Registry) -> Self`, which creates and registers all of them.
+/// The struct has `fn registered(&mut Registry) -> Self`, which creates and registers all of them, and
+/// `fn add_to(&self, &mut Registry)`, which registers those of an existing struct.
 #[macro_export]
 macro_rules! metrics {
     (
@@ -126,13 +127,19 @@ macro_rules! metrics {
 
         impl $Name {
             /// Creates the metrics in a registry.
+            #[allow(dead_code, reason = "metrics of the process exist before the registry")]
             fn registered(registry: &mut prometheus_client::registry::Registry) -> Self {
                 let metrics = Self::default();
+                metrics.add_to(registry);
+                metrics
+            }
+
+            /// Registers the metrics.
+            fn add_to(&self, registry: &mut prometheus_client::registry::Registry) {
                 $(
                     let unit = $crate::metrics!(@first $(Some($unit),)? None);
-                    $crate::Registered::register(&metrics.$field, registry, $name, $help, unit);
+                    $crate::Registered::register(&self.$field, registry, $name, $help, unit);
                 )*
-                metrics
             }
         }
     };

@@ -9,13 +9,24 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use transom_common::Described;
 
 use crate::{Batch, Durability, Entry, Error, Lease, Result, Store, Watch};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabel {
     operation: &'static str,
+}
+
+transom_common::metrics! {
+    /// The metrics of a store.
+    struct Metrics {
+        seconds: Family<OperationLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(durations)
+            => "transom_store_operation_seconds",
+            "Time that an operation of the state store took, also if it failed";
+        errors: Family<OperationLabel, Counter>
+            => "transom_store_errors",
+            "Operations that the state store did not execute: it was unavailable or rejected them";
+    }
 }
 
 /// Passes every operation on to a store, and exports durations and errors.
@@ -25,8 +36,7 @@ struct OperationLabel {
 #[derive(Debug)]
 pub struct Measured {
     store: Arc<dyn Store>,
-    seconds: Family<OperationLabel, Histogram, fn() -> Histogram>,
-    errors: Family<OperationLabel, Counter>,
+    metrics: Metrics,
 }
 
 /// A histogram with buckets from a quarter of a millisecond to about eight seconds.
@@ -37,26 +47,12 @@ fn durations() -> Histogram {
 impl Measured {
     /// Registers the metrics of `store` in `registry`.
     pub fn new(store: Arc<dyn Store>, registry: &mut Registry) -> Self {
-        let measured = Self {
-            store,
-            seconds: Family::new_with_constructor(durations),
-            errors: Family::default(),
-        };
-        registry.register(
-            "transom_store_operation_seconds",
-            "Time that an operation of the state store took, also if it failed",
-            Described(measured.seconds.clone()),
-        );
-        registry.register(
-            "transom_store_errors",
-            "Operations that the state store did not execute: it was unavailable or rejected them",
-            Described(measured.errors.clone()),
-        );
+        let metrics = Metrics::registered(registry);
         // The series exist from the start, so that the first error is an increase.
         for operation in ["get", "scan", "commit", "lease", "watch"] {
-            drop(measured.errors.get_or_create(&OperationLabel { operation }));
+            drop(metrics.errors.get_or_create(&OperationLabel { operation }));
         }
-        measured
+        Self { store, metrics }
     }
 
     async fn measure<T>(
@@ -67,7 +63,7 @@ impl Measured {
         let began = Instant::now();
         let result = call.await;
         let label = OperationLabel { operation };
-        let seconds = self.seconds.get_or_create_owned(&label);
+        let seconds = self.metrics.seconds.get_or_create_owned(&label);
         seconds.observe(began.elapsed().as_secs_f64());
         if let Err(error) = &result
             && !matches!(
@@ -75,7 +71,7 @@ impl Measured {
                 Error::Conflict { .. } | Error::Held { .. } | Error::Fenced { .. }
             )
         {
-            self.errors.get_or_create(&label).inc();
+            self.metrics.errors.get_or_create(&label).inc();
         }
         result
     }

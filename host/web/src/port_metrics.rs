@@ -8,7 +8,6 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use transom_common::Described;
 
 use crate::Owner;
 
@@ -16,22 +15,7 @@ pub(crate) static PORT_METRICS: LazyLock<PortMetrics> = LazyLock::new(PortMetric
 
 /// Registers the metrics of the limits of all ports of this process.
 pub fn register_port_metrics(registry: &mut Registry) {
-    let metrics = &PORT_METRICS;
-    registry.register(
-        "transom_web_connections_over_limit",
-        "Connections that a port with its maximum closed while they were idle (evicted) or did not accept (rejected)",
-        Described(metrics.connections.clone()),
-    );
-    registry.register(
-        "transom_web_quota_rejections",
-        "Requests rejected with 503, by the limit of the port or of the user: streams, requests, bodies, answers, queries, watches, explanations, logs",
-        Described(metrics.quotas.clone()),
-    );
-    registry.register(
-        "transom_web_wrong_credentials",
-        "Requests with wrong credentials, answered immediately (answered), after a delay (delayed) or with 429 (rejected)",
-        Described(metrics.credentials.clone()),
-    );
+    PORT_METRICS.add_to(registry);
 }
 
 /// What happened to a connection of a port with its maximum.
@@ -65,11 +49,19 @@ struct QuotaLabels {
     user: &'static str,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct PortMetrics {
-    connections: Family<ActionLabels, Counter>,
-    quotas: Family<QuotaLabels, Counter>,
-    credentials: Family<ActionLabels, Counter>,
+transom_common::metrics! {
+    /// The counters of all ports.
+    pub(crate) struct PortMetrics {
+        connections: Family<ActionLabels, Counter>
+            => "transom_web_connections_over_limit",
+            "Connections that a port with its maximum closed while they were idle (evicted) or did not accept (rejected)";
+        quotas: Family<QuotaLabels, Counter>
+            => "transom_web_quota_rejections",
+            "Requests rejected with 503, by the limit of the port or of the user: streams, requests, bodies, answers, queries, watches, explanations, logs";
+        credentials: Family<ActionLabels, Counter>
+            => "transom_web_wrong_credentials",
+            "Requests with wrong credentials, answered immediately (answered), after a delay (delayed) or with 429 (rejected)";
+    }
 }
 
 impl PortMetrics {

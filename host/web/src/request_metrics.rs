@@ -13,7 +13,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tracing::Instrument;
-use transom_common::Described;
 
 use crate::request_trace;
 
@@ -23,36 +22,25 @@ const UNMATCHED: &str = "unmatched";
 /// label.
 const OTHER: &str = "other";
 
-/// The requests of a port's routes: how many by route, method and status, and how long they took
-/// until the head of the response. An event stream counts at its start. Clones share everything.
-/// While tracing is enabled, each request has a span, which is a child of the span that
-/// `traceparent` names.
-///
-/// Requests that the port rejects before routing, for their host name or credentials, do not count.
-#[derive(Clone, Debug)]
-pub struct RequestMetrics {
-    requests: Family<RequestLabels, Counter>,
-    seconds: Family<RouteLabel, Histogram, fn() -> Histogram>,
+transom_common::metrics! {
+    /// The requests of a port's routes: how many by route, method and status, and how long they took
+    /// until the head of the response. An event stream counts at its start. Clones share everything.
+    /// While tracing is enabled, each request has a span, which is a child of the span that
+    /// `traceparent` names.
+    ///
+    /// Requests that the port rejects before routing, for their host name or credentials, do not count.
+    pub struct RequestMetrics {
+        requests: Family<RequestLabels, Counter>
+            => "api_requests", "Requests to the routes of the API, by route, method and status";
+        seconds: Family<RouteLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(transom_common::durations)
+            => "api_seconds", "Time from a request to the head of its response, by route";
+    }
 }
 
 impl RequestMetrics {
     /// Registers `PREFIX_api_requests_total` and `PREFIX_api_seconds`.
     pub fn register(registry: &mut Registry, prefix: &str) -> Self {
-        let metrics = Self {
-            requests: Family::default(),
-            seconds: Family::new_with_constructor(transom_common::durations),
-        };
-        registry.register(
-            format!("{prefix}_api_requests"),
-            "Requests to the routes of the API, by route, method and status",
-            Described(metrics.requests.clone()),
-        );
-        registry.register(
-            format!("{prefix}_api_seconds"),
-            "Time from a request to the head of its response, by route",
-            Described(metrics.seconds.clone()),
-        );
-        metrics
+        Self::registered(registry.sub_registry_with_prefix(prefix))
     }
 
     /// Counts the requests to all routes and fallbacks of `router`.

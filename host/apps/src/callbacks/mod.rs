@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_common::{Backoff, Described, error_chain};
+use transom_common::{Backoff, error_chain};
 use transom_store::Expect;
 use transom_store::typed::{Changes, TypedStore};
 
@@ -59,28 +59,21 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// Counters, kept across terms. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics {
-    events: Family<OutcomeLabel, Counter>,
-    subscribers: Gauge,
+transom_common::metrics! {
+    /// Counters, kept across terms. Cheap to clone.
+    pub(crate) struct Metrics {
+        events: Family<OutcomeLabel, Counter>
+            => "transom_apps_callback_events",
+            "Events for callback subscribers, by outcome: delivered, failed (after all attempts), dropped (the \
+             subscriber's queue was full)";
+        subscribers: Gauge
+            => "transom_apps_callback_subscribers", "Callback subscribers";
+    }
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "transom_apps_callback_events",
-            "Events for callback subscribers, by outcome: delivered, failed (after all attempts), dropped (the \
-             subscriber's queue was full)",
-            Described(metrics.events.clone()),
-        );
-        registry.register(
-            "transom_apps_callback_subscribers",
-            "Callback subscribers",
-            metrics.subscribers.clone(),
-        );
-        metrics
+        Self::registered(registry)
     }
 
     fn set_subscribers(&self, count: usize) {

@@ -8,7 +8,6 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use transom_common::Described;
 
 use super::{
     status::{Recorded, RolloutKind},
@@ -40,21 +39,44 @@ const CANDIDATE_RESULTS: [&str; 4] = ["same", "different", "failed", "dropped"];
 type Counters = Family<Label, Counter<u64, AtomicU64>>;
 type Gauges = Family<Label, Gauge>;
 
-/// All metric families, registered.
+transom_common::metrics! {
+    /// The metric families.
+    struct Families {
+        refusals: Counters
+            => "transom_plugins_refusals", "Components rejected at admission";
+        cache: Family<CacheLabel, Counter>
+            => "transom_plugins_compiled_cache",
+            "Lookups of compiled components on disk: hit, miss, or rejected as untrusted (also a miss)";
+        admissions: Counters
+            => "transom_plugins_admissions", "Versions activated";
+        swaps: Counters
+            => "transom_plugins_swaps", "Versions that replaced another one, rollbacks included";
+        rollbacks: Counters
+            => "transom_plugins_rollbacks", "Rollbacks to an earlier version, by probation or by an operator";
+        promotions: Counters
+            => "transom_plugins_promotions", "Shadows and canaries that took the place of the serving version";
+        aborts: Counters
+            => "transom_plugins_aborts",
+            "Shadows and canaries that were stopped, by the host or by an operator";
+        disabled: Gauges
+            => "transom_plugins_disabled", "1 while the plugin is disabled after repeated faults";
+        shadow: Family<ResultLabel, Counter>
+            => "transom_plugins_shadow_answers",
+            "Answers of a shadow version: same, different, failed, or dropped before the comparison";
+        canary: Family<ResultLabel, Counter>
+            => "transom_plugins_canary_answers",
+            "Calls of a canary: failed, or repeated on the serving version: same, different, or dropped before the comparison";
+        recording: Family<ResultLabel, Counter>
+            => "transom_plugins_recorded_calls",
+            "Calls chosen for the call log: recorded, dropped (the queue was full), too-large, or failed (not written)";
+    }
+}
+
+/// All metrics, registered.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     versions: Versions,
-    refusals: Counters,
-    cache: Family<CacheLabel, Counter>,
-    admissions: Counters,
-    swaps: Counters,
-    rollbacks: Counters,
-    promotions: Counters,
-    aborts: Counters,
-    disabled: Gauges,
-    shadow: Family<ResultLabel, Counter>,
-    canary: Family<ResultLabel, Counter>,
-    recording: Family<ResultLabel, Counter>,
+    families: Families,
 }
 
 /// Counters of sampled calls for the call log.
@@ -94,82 +116,16 @@ fn label(plugin: &str) -> Label {
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Metrics {
-        let registry = registry.sub_registry_with_prefix("transom_plugins");
-        let metrics = Metrics {
-            versions: Versions::default(),
-            refusals: Family::default(),
-            cache: Family::default(),
-            admissions: Family::default(),
-            swaps: Family::default(),
-            rollbacks: Family::default(),
-            promotions: Family::default(),
-            aborts: Family::default(),
-            disabled: Family::default(),
-            shadow: Family::default(),
-            canary: Family::default(),
-            recording: Family::default(),
-        };
-        registry.register_collector(Box::new(metrics.versions.clone()));
-        registry.register(
-            "refusals",
-            "Components rejected at admission",
-            Described(metrics.refusals.clone()),
-        );
-        registry.register(
-            "admissions",
-            "Versions activated",
-            Described(metrics.admissions.clone()),
-        );
-        registry.register(
-            "swaps",
-            "Versions that replaced another one, rollbacks included",
-            Described(metrics.swaps.clone()),
-        );
-        registry.register(
-            "rollbacks",
-            "Rollbacks to an earlier version, by probation or by an operator",
-            Described(metrics.rollbacks.clone()),
-        );
-        registry.register(
-            "promotions",
-            "Shadows and canaries that took the place of the serving version",
-            Described(metrics.promotions.clone()),
-        );
-        registry.register(
-            "aborts",
-            "Shadows and canaries that were stopped, by the host or by an operator",
-            Described(metrics.aborts.clone()),
-        );
-        registry.register(
-            "disabled",
-            "1 while the plugin is disabled after repeated faults",
-            Described(metrics.disabled.clone()),
-        );
-        registry.register(
-            "shadow_answers",
-            "Answers of a shadow version: same, different, failed, or dropped before the comparison",
-            Described(metrics.shadow.clone()),
-        );
-        registry.register(
-            "canary_answers",
-            "Calls of a canary: failed, or repeated on the serving version: same, different, or dropped before the comparison",
-            Described(metrics.canary.clone()),
-        );
-        registry.register(
-            "recorded_calls",
-            "Calls chosen for the call log: recorded, dropped (the queue was full), too-large, or failed (not written)",
-            Described(metrics.recording.clone()),
-        );
-        registry.register(
-            "compiled_cache",
-            "Lookups of compiled components on disk: hit, miss, or rejected as untrusted (also a miss)",
-            Described(metrics.cache.clone()),
-        );
-        metrics
+        let versions = Versions::default();
+        registry
+            .sub_registry_with_prefix("transom_plugins")
+            .register_collector(Box::new(versions.clone()));
+        let families = Families::registered(registry);
+        Metrics { versions, families }
     }
 
     pub(crate) fn cache(&self) -> CacheStats {
-        let of = |result| self.cache.get_or_create_owned(&CacheLabel { result });
+        let of = |result| self.families.cache.get_or_create_owned(&CacheLabel { result });
         CacheStats {
             hits: of("hit"),
             misses: of("miss"),
@@ -189,8 +145,8 @@ impl Metrics {
 
     pub(crate) fn candidate(&self, plugin: &str, kind: RolloutKind) -> CandidateMetrics {
         let family = match kind {
-            RolloutKind::Shadow => &self.shadow,
-            RolloutKind::Canary => &self.canary,
+            RolloutKind::Shadow => &self.families.shadow,
+            RolloutKind::Canary => &self.families.canary,
         };
         let of = |result| {
             let plugin = plugin.to_owned();
@@ -207,7 +163,8 @@ impl Metrics {
     pub(crate) fn recording(&self, plugin: &str) -> RecordingMetrics {
         let of = |result| {
             let plugin = plugin.to_owned();
-            self.recording
+            self.families
+                .recording
                 .get_or_create_owned(&ResultLabel { plugin, result })
         };
         RecordingMetrics {
@@ -230,28 +187,28 @@ impl Metrics {
     }
 
     pub(crate) fn count_refusal(&self, plugin: &str) {
-        self.refusals.get_or_create_owned(&label(plugin)).inc();
+        self.families.refusals.get_or_create_owned(&label(plugin)).inc();
     }
 
     /// Counts a version that began to serve. `swapped`: it replaced another version.
     pub(crate) fn count_admission(&self, plugin: &str, swapped: bool) {
-        self.admissions.get_or_create_owned(&label(plugin)).inc();
-        let swaps = self.swaps.get_or_create_owned(&label(plugin));
+        self.families.admissions.get_or_create_owned(&label(plugin)).inc();
+        let swaps = self.families.swaps.get_or_create_owned(&label(plugin));
         if swapped {
             swaps.inc();
         }
     }
 
     pub(crate) fn count_rollback(&self, plugin: &str) {
-        self.rollbacks.get_or_create_owned(&label(plugin)).inc();
+        self.families.rollbacks.get_or_create_owned(&label(plugin)).inc();
     }
 
     pub(crate) fn count_promotion(&self, plugin: &str) {
-        self.promotions.get_or_create_owned(&label(plugin)).inc();
+        self.families.promotions.get_or_create_owned(&label(plugin)).inc();
     }
 
     pub(crate) fn count_abort(&self, plugin: &str) {
-        self.aborts.get_or_create_owned(&label(plugin)).inc();
+        self.families.aborts.get_or_create_owned(&label(plugin)).inc();
     }
 
     /// Removes the series of a removed plugin, except for those of versions that still answer a
@@ -259,20 +216,20 @@ impl Metrics {
     pub(crate) fn forget(&self, plugin: &str) {
         let label = label(plugin);
         for counters in [
-            &self.refusals,
-            &self.admissions,
-            &self.swaps,
-            &self.rollbacks,
-            &self.promotions,
-            &self.aborts,
+            &self.families.refusals,
+            &self.families.admissions,
+            &self.families.swaps,
+            &self.families.rollbacks,
+            &self.families.promotions,
+            &self.families.aborts,
         ] {
             counters.remove(&label);
         }
-        self.disabled.remove(&label);
+        self.families.disabled.remove(&label);
         for (family, results) in [
-            (&self.shadow, CANDIDATE_RESULTS),
-            (&self.canary, CANDIDATE_RESULTS),
-            (&self.recording, RECORDING_RESULTS),
+            (&self.families.shadow, CANDIDATE_RESULTS),
+            (&self.families.canary, CANDIDATE_RESULTS),
+            (&self.families.recording, RECORDING_RESULTS),
         ] {
             for result in results {
                 let plugin = plugin.to_owned();
@@ -282,7 +239,8 @@ impl Metrics {
     }
 
     pub(crate) fn set_disabled(&self, plugin: &str, disabled: bool) {
-        self.disabled
+        self.families
+            .disabled
             .get_or_create_owned(&label(plugin))
             .set(i64::from(disabled));
     }
