@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use tokio::time::Instant;
-use transom_testkit::retry_until;
 
-use crate::site::{Site, text};
+use crate::site::Site;
 
 /// Time for the daemon to delete what stories left.
 const TIDY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for the master to remove the frameworks and their tasks.
 const REMOVAL_TIMEOUT: Duration = Duration::from_mins(1);
-const POLL_INTERVAL: Duration = Duration::from_millis(400);
 
 /// Stops the daemon, tears down all frameworks of the run and waits until none of their tasks is
 /// active. Returns the steps that failed, with the command that executes them manually.
 pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
-    site.progress.line("cleaning up");
+    site.line("cleaning up");
     let mut problems = Vec::new();
     site.deadline = Instant::now() + TIDY_TIMEOUT;
     // If the principal may not tear frameworks down, only this ends their tasks.
@@ -24,7 +23,7 @@ pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
         .await
         .is_err()
     {
-        site.progress.line("deleting the apps timed out");
+        site.line("deleting the apps timed out");
     }
     // The daemon is stopped before its framework is torn down, because it would register another
     // one.
@@ -49,24 +48,15 @@ pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
         }
         Err(error) => problems.push(format!("frameworks whose names begin with {}: {error}", site.run)),
     }
-    if problems.is_empty()
-        && let Err(error) = wait_until_removed(site).await
-    {
-        problems.push(error);
+    if problems.is_empty() {
+        site.deadline = Instant::now() + REMOVAL_TIMEOUT;
+        let what = format!("frameworks {}* to be gone", site.run);
+        let removed = site.wait_master(&what, async || {
+            let frameworks = site.master.frameworks(&site.run).await?;
+            ensure!(frameworks.is_empty(), "{frameworks:?}");
+            Ok(())
+        });
+        problems.extend(removed.await.err().map(|error| error.to_string()));
     }
     problems
-}
-
-/// Waits until the master has no framework of the run.
-async fn wait_until_removed(site: &Site) -> Result<(), String> {
-    let what = format!("frameworks {}* to be gone", site.run);
-    retry_until(Instant::now() + REMOVAL_TIMEOUT, POLL_INTERVAL, &what, || async {
-        let frameworks = site.master.frameworks(&site.run).await.map_err(text)?;
-        if frameworks.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{frameworks:?}"))
-        }
-    })
-    .await
 }

@@ -16,6 +16,7 @@ use transom_tests::process::binary;
 use transom_tests::program::Program;
 use transom_tests::site::addresses_in;
 
+use crate::options::Options;
 use crate::site::FAILOVER_TIMEOUT;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -26,11 +27,10 @@ const MAX_LOG_LINES: usize = 5;
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     /// The configuration is in `NAME.toml`, the log in `NAME.log`.
-    pub(crate) name: String,
+    pub(crate) name: &'static str,
+    /// The leading master.
     pub(crate) master: String,
-    pub(crate) credentials: Option<(String, String)>,
-    pub(crate) role: String,
-    pub(crate) task_user: String,
+    pub(crate) options: Options,
     /// The name of the apps' framework.
     pub(crate) apps: String,
     /// The name of the workflow's framework. `None`: the daemon has neither workflow nor discovery.
@@ -41,41 +41,38 @@ pub(crate) struct Setup {
 
 impl Setup {
     fn toml(&self) -> String {
-        let Self {
-            master,
-            role,
-            task_user,
-            apps,
-            store,
-            ..
-        } = self;
         let mut toml = format!(
             "[log]\nformat = \"json\"\nlevel = \"info\"\n[cluster]\nmaster = {}\n",
-            quoted(master)
+            quoted(&self.master)
         );
-        if let Some((user, _)) = &self.credentials {
+        if let Some(user) = &self.options.username {
             // The password is passed in a variable, because logs and configuration may be kept and
             // passed on.
             let user = quoted(user);
             let _ = writeln!(toml, "username = {user}\nprincipal = {user}");
         }
-        let failover = FAILOVER_TIMEOUT.as_secs();
-        let (role, task_user) = (quoted(role), quoted(task_user));
+        let framework = |name: &str| {
+            format!(
+                "port = 0\nframework_name = {}\nrole = {}\nuser = {}\nfailover_timeout = {}\n",
+                quoted(name),
+                quoted(&self.options.role),
+                quoted(&self.options.task_user),
+                FAILOVER_TIMEOUT.as_secs(),
+            )
+        };
         let _ = write!(
             toml,
-            "[store]\nserver = {}\nlease_seconds = 5\n[plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n\
-             [apps]\nport = 0\nframework_name = {}\nrole = {role}\nuser = {task_user}\nfailover_timeout = {failover}\n",
-            quoted(store),
-            quoted(apps),
+            "[store]\nserver = {}\nlease_seconds = 5\n[plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n[apps]\n{}",
+            quoted(&self.store),
+            framework(&self.apps),
         );
         if let Some(jobs) = &self.jobs {
             let _ = write!(
                 toml,
-                "[workflow]\nport = 0\ncontainers = false\nframework_name = {}\nrole = {role}\n\
-                 user = {task_user}\nfailover_timeout = {failover}\ntask_disk = 0.0\n\
+                "[workflow]\n{}containers = false\ntask_disk = 0.0\n\
                  [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_listener = \"127.0.0.1\"\nhttp_port = 0\n\
                  external_on = false\n",
-                quoted(jobs),
+                framework(jobs),
             );
         }
         toml
@@ -106,10 +103,10 @@ impl Daemon {
         let log = dir.join(format!("{}.log", setup.name));
         let log_offset = fs::metadata(&log).map_or(0, |log| log.len() as usize);
         let mut command = Command::new(binary());
-        if let Some((_, password)) = &setup.credentials {
+        if let Some(password) = &setup.options.password {
             command.env("TRANSOM_CLUSTER_PASSWORD", password);
         }
-        let program = Program::start(dir, &setup.name, command, ["serve", "--config", &file])?;
+        let program = Program::start(dir, setup.name, command, ["serve", "--config", &file])?;
         let mut daemon = Self {
             program,
             addresses: BTreeMap::new(),
@@ -221,11 +218,9 @@ mod tests {
     #[test]
     fn configuration_has_no_password() {
         let setup = Setup {
-            name: "daemon".to_owned(),
+            name: "daemon",
             master: "h:5050".to_owned(),
-            credentials: Some(("o\"p".to_owned(), "secret".to_owned())),
-            role: "*".to_owned(),
-            task_user: "root".to_owned(),
+            options: Options::of(&["--username", "o\"p", "--password", "secret"]),
             apps: "a".to_owned(),
             jobs: Some("j".to_owned()),
             store: "file:store".to_owned(),

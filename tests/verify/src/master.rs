@@ -3,7 +3,6 @@
 //! It shares no code with the daemon's own client, so that the same bug cannot hide in both.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,35 +15,17 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const REDIRECTS: usize = 3;
 
 /// Why a call failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// No connection was possible, or it was closed.
-    Unreachable(String, reqwest::Error),
+    #[error("{0} cannot be reached")]
+    Unreachable(String, #[source] reqwest::Error),
     /// An error status.
+    #[error("{0} answered {1}: {body}", body = .2.trim())]
     Status(String, StatusCode, String),
     /// The body is not what was expected.
+    #[error("{0}: {1}")]
     Body(String, String),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(url, _) => write!(f, "{url} cannot be reached"),
-            Self::Status(url, status, body) => {
-                write!(f, "{url} answered {status}: {}", body.trim())
-            }
-            Self::Body(url, what) => write!(f, "{url}: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreachable(_, error) => Some(error),
-            Self::Status(..) | Self::Body(..) => None,
-        }
-    }
 }
 
 impl Error {
@@ -107,16 +88,21 @@ pub(crate) struct Task {
 impl Task {
     /// Whether the task is starting, running, or being killed.
     pub(crate) fn is_active(&self) -> bool {
-        matches!(
-            self.state.as_str(),
-            "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING" | "TASK_KILLING" | "TASK_UNREACHABLE"
-        )
+        is_active(&self.state)
     }
 
     /// The end of the task, for errors.
     pub(crate) fn end(&self) -> String {
         format!("{} ended in {}: {}", self.id, self.state, self.message)
     }
+}
+
+/// Whether a task in this state is starting, running, or being killed.
+fn is_active(state: &str) -> bool {
+    matches!(
+        state,
+        "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING" | "TASK_KILLING" | "TASK_UNREACHABLE"
+    )
 }
 
 impl Master {
@@ -212,15 +198,10 @@ impl Master {
         let tasks = found
             .into_iter()
             .flat_map(|one| list(&one["tasks"]).chain(list(&one["unreachable_tasks"])));
-        let tasks = tasks.map(|task| Task {
-            id: string(&task["id"]),
-            state: string(&task["state"]),
-            agent: string(&task["slave_id"]),
-            ports: Vec::new(),
-            addresses: BTreeSet::new(),
-            message: String::new(),
-        });
-        Ok(tasks.filter(Task::is_active).map(|task| task.id).collect())
+        Ok(tasks
+            .filter(|task| is_active(&string(&task["state"])))
+            .map(|task| string(&task["id"]))
+            .collect())
     }
 
     /// The active agents and their available resources for `role`.
@@ -329,7 +310,7 @@ fn authority_of(location: &str) -> Option<String> {
     (!authority.is_empty()).then(|| authority.to_owned())
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 

@@ -66,11 +66,11 @@ fn is_supported(version: &str) -> bool {
 
 /// The message for an error status of the master.
 fn explain_status(error: Error, options: &Options) -> anyhow::Error {
-    let hint = match (error.status(), &options.credentials) {
+    let hint = match (error.status(), &options.username) {
         (Some(StatusCode::UNAUTHORIZED), None) => {
             "the master requires credentials: set --username and --password".to_owned()
         }
-        (Some(StatusCode::UNAUTHORIZED), Some((user, _))) => {
+        (Some(StatusCode::UNAUTHORIZED), Some(user)) => {
             format!("the master does not accept the credentials of user {user}")
         }
         (Some(StatusCode::FORBIDDEN), _) => {

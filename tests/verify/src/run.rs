@@ -28,8 +28,9 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(45);
 /// the run could not begin.
 pub async fn run(options: Options) -> anyhow::Result<Report> {
     let mut signals = Signals::new()?;
-    preflight::this_machine(&options.stories)?;
-    let master = Master::new(&options.master, options.credentials.clone())?;
+    let stories = options.stories();
+    preflight::this_machine(&stories)?;
+    let master = Master::new(&options.master, options.credentials())?;
     let version = tokio::select! {
         checked = preflight::cluster(&master, &options) => checked?,
         name = signals.next() => return Err(anyhow!("{name} before the run began")),
@@ -37,9 +38,8 @@ pub async fn run(options: Options) -> anyhow::Result<Report> {
     let logs = Logs::new(options.logs.as_deref())?;
     copy_components(&logs.path().join("plugins"));
     let run = format!("transom-verify-{:08x}", rand::random::<u32>());
-    let stories = options.stories.clone();
     let mut site = Site::new(logs.path(), run.clone(), options, master)?;
-    site.progress.line(&format!(
+    site.line(&format!(
         "run {run} on master {} (version {version}); logs in {}",
         site.master.address(),
         logs.path().display()
@@ -82,7 +82,8 @@ async fn carry_out(site: &mut Site, stories: &[Name], verdicts: &mut Vec<Verdict
 
 /// Runs one story, and removes what it left.
 async fn run_story(site: &mut Site, name: Name) -> Verdict {
-    site.progress(name.as_str(), name.title());
+    site.story = name.as_str();
+    site.progress(name.title());
     // The first start compiles the components; this time does not belong to the story.
     site.deadline = Instant::now() + START_TIMEOUT;
     let started = match name {
@@ -100,11 +101,11 @@ async fn run_story(site: &mut Site, name: Name) -> Verdict {
     let reason = result.err().map(|error| format!("{error:#}"));
     let logs = match &reason {
         None => {
-            site.progress(name.as_str(), &format!("held, {seconds:.1} s"));
+            site.progress(&format!("held, {seconds:.1} s"));
             Vec::new()
         }
         Some(reason) => {
-            site.progress(name.as_str(), &format!("FAILED: {reason}"));
+            site.progress(&format!("FAILED: {reason}"));
             record(site, name).await
         }
     };
@@ -113,7 +114,7 @@ async fn run_story(site: &mut Site, name: Name) -> Verdict {
         .await
         .is_err()
     {
-        site.progress(name.as_str(), "what it left could not be removed in time");
+        site.progress("what it left could not be removed in time");
     }
     Verdict {
         name,

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::master::Master;
+use crate::master::{Master, list};
 
 /// Maximum of bytes that are read from a file.
 const MAX_BYTES: usize = 64 << 10;
@@ -38,10 +38,6 @@ fn directory<'a>(state: &'a Value, framework: &str, task: &str) -> Option<&'a st
         frameworks.flat_map(|one| list(&one["executors"]).chain(list(&one["completed_executors"])));
     let mut found = executors.filter(|executor| executor["id"] == task);
     found.next()?["directory"].as_str()
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
 }
 
 /// A path, percent-encoded for a query.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -29,6 +29,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of requests to the master, which serves other clients, too.
 const MASTER_POLL_INTERVAL: Duration = Duration::from_millis(400);
 
+/// The running tasks of an app, as daemon and master show them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Running {
+    pub(crate) framework: String,
+    pub(crate) ids: Ids,
+    /// The times at which they started, by task id.
+    starts: BTreeMap<String, String>,
+}
+
 /// The daemon under test and its surroundings.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -38,7 +47,11 @@ pub(crate) struct Site {
     pub(crate) options: Options,
     pub(crate) master: Master,
     pub(crate) http: reqwest::Client,
-    pub(crate) progress: Progress,
+    progress: Progress,
+    /// The current story, with which its progress lines begin.
+    pub(crate) story: &'static str,
+    /// The name of the apps' framework.
+    pub(crate) apps_framework: String,
     /// `None` while the daemon is stopped.
     pub(crate) daemon: Option<Daemon>,
     /// The queued jobs, which are killed at the end of a failed story.
@@ -52,6 +65,8 @@ impl Site {
         let http = transom_tests::http_builder().timeout(REQUEST_TIMEOUT).build()?;
         Ok(Self {
             dir: dir.to_owned(),
+            story: "",
+            apps_framework: format!("{run}-apps"),
             run,
             deadline: Instant::now() + options.limit,
             options,
@@ -63,46 +78,44 @@ impl Site {
         })
     }
 
-    /// The name of the apps' framework.
-    pub(crate) fn apps_framework(&self) -> String {
-        format!("{}-apps", self.run)
-    }
-
     /// The name of the workflow's framework.
     pub(crate) fn jobs_framework(&self) -> String {
         format!("{}-jobs", self.run)
     }
 
+    /// The framework of an app or a job.
+    fn framework_name(&self, of: &str) -> String {
+        if of.starts_with('/') {
+            self.apps_framework.clone()
+        } else {
+            self.jobs_framework()
+        }
+    }
+
     /// The options of a daemon of this run.
-    pub(crate) fn setup(&self, name: &str, apps: String, jobs: Option<String>, store: String) -> Setup {
+    pub(crate) fn setup(&self, name: &'static str, apps: &str, jobs: Option<String>, store: &str) -> Setup {
         Setup {
-            name: name.to_owned(),
+            name,
             master: self.master.address(),
-            credentials: self.options.credentials.clone(),
-            role: self.options.role.clone(),
-            task_user: self.options.task_user.clone(),
-            apps,
+            options: self.options.clone(),
+            apps: apps.to_owned(),
             jobs,
-            store,
+            store: store.to_owned(),
         }
     }
 
     /// Starts the daemon, also after it was stopped or killed, and waits until both frameworks are
     /// registered.
     pub(crate) async fn start_daemon(&mut self) -> anyhow::Result<()> {
-        let setup = self.setup(
-            "daemon",
-            self.apps_framework(),
-            Some(self.jobs_framework()),
-            "file:store".to_owned(),
-        );
+        let jobs = Some(self.jobs_framework());
+        let setup = self.setup("daemon", &self.apps_framework, jobs, "file:store");
         let mut daemon = Daemon::start(&self.dir, &setup, self.deadline).await?;
         daemon.wait_until_ready(&self.http, true, self.deadline).await?;
         self.daemon = Some(daemon);
-        self.progress.line("the daemon is ready");
-        for name in [self.apps_framework(), self.jobs_framework()] {
-            self.wait_master(&format!("framework {name} to be registered"), || async {
-                self.framework(&name).await.map(|_| ()).map_err(text)
+        self.line("the daemon is ready");
+        for name in [self.apps_framework.clone(), self.jobs_framework()] {
+            self.wait_master(&format!("framework {name} to be registered"), || {
+                self.framework(&name)
             })
             .await?;
         }
@@ -156,31 +169,32 @@ impl Site {
         self.running_daemon()?.address("dns")
     }
 
-    /// Prints a progress line of a story.
-    pub(crate) fn progress(&self, story: &str, text: &str) {
-        self.progress.line(&format!("{story}: {text}"));
+    /// Prints a progress line.
+    pub(crate) fn line(&self, text: &str) {
+        self.progress.line(text);
+    }
+
+    /// Prints a progress line of the current story.
+    pub(crate) fn progress(&self, text: &str) {
+        self.line(&format!("{}: {text}", self.story));
     }
 
     /// Waits for a state of the daemon, until the story's deadline.
     pub(crate) async fn wait<T>(
         &self,
         what: &str,
-        attempt: impl AsyncFnMut() -> Result<T, String>,
+        attempt: impl AsyncFnMut() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        retry_until(self.deadline, POLL_INTERVAL, what, attempt)
-            .await
-            .map_err(anyhow::Error::msg)
+        retry(self.deadline, POLL_INTERVAL, what, attempt).await
     }
 
     /// Waits for a state of the master, until the story's deadline.
     pub(crate) async fn wait_master<T>(
         &self,
         what: &str,
-        attempt: impl AsyncFnMut() -> Result<T, String>,
+        attempt: impl AsyncFnMut() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        retry_until(self.deadline, MASTER_POLL_INTERVAL, what, attempt)
-            .await
-            .map_err(anyhow::Error::msg)
+        retry(self.deadline, MASTER_POLL_INTERVAL, what, attempt).await
     }
 
     /// Sends a GET request and parses the response as JSON.
@@ -239,24 +253,16 @@ impl Site {
     pub(crate) async fn delete_app(&self, app: &str) -> anyhow::Result<()> {
         let url = self.apps(&format!("/v2/apps{app}"))?;
         self.write(Method::DELETE, &url, None).await?;
-        self.wait(&format!("{app} to be gone from the API"), || async {
-            match self.send(Method::GET, &url, None).await.map_err(text)? {
-                (StatusCode::NOT_FOUND, _) => Ok(()),
-                (status, body) => Err(format!("{status} {body}")),
-            }
+        self.wait(&format!("{app} to be gone from the API"), async || {
+            let (status, body) = self.send(Method::GET, &url, None).await?;
+            ensure!(status == StatusCode::NOT_FOUND, "{status} {body}");
+            Ok(())
         })
         .await?;
-        let framework = self.framework(&self.apps_framework()).await?;
-        self.wait_master(&format!("the tasks of {app} to end"), || async {
-            let tasks = self.master.tasks(&framework).await.map_err(text)?;
-            let active: Vec<&Task> = comparisons::of(app, &tasks)
-                .filter(|task| task.is_active())
-                .collect();
-            if active.is_empty() {
-                Ok(())
-            } else {
-                Err(format!("{active:?}"))
-            }
+        self.wait_master(&format!("the tasks of {app} to end"), async || {
+            let active = self.active(app).await?;
+            ensure!(active.is_empty(), "{active:?}");
+            Ok(())
         })
         .await
     }
@@ -272,28 +278,38 @@ impl Site {
             .collect())
     }
 
-    /// Waits until the app has `count` tasks, all of them run, and no deployment is left; returns
-    /// the tasks.
-    pub(crate) async fn wait_until_running(&self, app: &str, count: usize) -> anyhow::Result<Vec<Value>> {
+    /// Waits until the app has `count` tasks, all of them run, no deployment is left, and the
+    /// master shows the same tasks.
+    pub(crate) async fn wait_until_running(&self, app: &str, count: usize) -> anyhow::Result<Running> {
         let what = format!("{count} running tasks of {app}");
-        let outcome = self.wait(&what, || async {
-            let tasks = self.tasks(app).await.map_err(text)?;
+        let outcome = self.wait(&what, async || {
+            let tasks = self.tasks(app).await?;
+            let starts = starts(&tasks);
             let states: Vec<&Value> = tasks.iter().map(|task| &task["state"]).collect();
-            if tasks.len() != count || states.iter().any(|state| **state != "TASK_RUNNING") {
-                return Err(format!("{} tasks: {}", tasks.len(), json!(states)));
-            }
-            let url = self.apps("/v2/deployments").map_err(text)?;
-            let deployments = self.get(&url).await.map_err(text)?;
-            if deployments.as_array().is_some_and(Vec::is_empty) {
-                Ok(tasks)
-            } else {
-                Err(format!("deployments {deployments}"))
-            }
+            ensure!(
+                starts.len() == count
+                    && tasks.len() == count
+                    && states.iter().all(|state| **state == "TASK_RUNNING"),
+                "{} tasks: {}, started: {starts:?}",
+                tasks.len(),
+                json!(states)
+            );
+            let deployments = self.get(&self.apps("/v2/deployments")?).await?;
+            ensure!(
+                deployments.as_array().is_some_and(Vec::is_empty),
+                "deployments {deployments}"
+            );
+            Ok(starts)
         });
-        match outcome.await {
-            Ok(tasks) => Ok(tasks),
-            Err(error) => Err(error.context(self.reasons_for_missing(app).await)),
-        }
+        let starts = match outcome.await {
+            Ok(starts) => starts,
+            Err(error) => return Err(error.context(self.reasons_for_missing(app).await)),
+        };
+        Ok(Running {
+            framework: self.framework(&self.framework_name(app)).await?,
+            ids: self.wait_until_agreed(app, count).await?,
+            starts,
+        })
     }
 
     /// The daemon's reasons why an app has too few tasks.
@@ -317,54 +333,56 @@ impl Site {
 
     /// Waits until daemon, `GET_TASKS` and `/state` show the same `count` tasks of an app. If they
     /// never do, tasks are lost or duplicated.
-    pub(crate) async fn wait_until_agreed(&self, app: &str, count: usize) -> anyhow::Result<Ids> {
-        let framework = self.framework(&self.apps_framework()).await?;
+    async fn wait_until_agreed(&self, app: &str, count: usize) -> anyhow::Result<Ids> {
+        let framework = self.framework(&self.framework_name(app)).await?;
         let prefix = format!("{}.", app.trim_start_matches('/'));
-        self.wait_master(&format!("daemon and master to agree on {app}"), || async {
-            let daemon = ids(&self.tasks(app).await.map_err(text)?);
-            let tasks = self.master.tasks(&framework).await.map_err(text)?;
-            let tasks = comparisons::of(app, &tasks).filter(|task| task.is_active());
-            let tasks: Ids = tasks.map(|task| task.id.clone()).collect();
-            let state = self
-                .master
-                .active_tasks_by_state(&framework)
-                .await
-                .map_err(text)?;
-            let state: Ids = state.into_iter().filter(|id| id.starts_with(&prefix)).collect();
+        self.wait_master(&format!("daemon and master to agree on {app}"), async || {
+            let daemon = ids(&self.tasks(app).await?);
+            let tasks = self.active(app).await?.into_iter().map(|task| task.id).collect();
+            let mut state = self.master.active_tasks_by_state(&framework).await?;
+            state.retain(|id| id.starts_with(&prefix));
             comparisons::compare_ids(count, &daemon, &tasks, &state)?;
             Ok(daemon)
         })
         .await
     }
 
-    /// Verifies that daemon and master show the same tasks of an app as before. The error contains
-    /// how the missing tasks ended.
-    pub(crate) async fn verify_kept(&self, app: &str, before: &Ids) -> anyhow::Result<()> {
-        let now = self.wait_until_agreed(app, before.len()).await?;
+    /// Verifies that daemon and master show the same tasks of the same framework as before, with
+    /// the same start times. The error contains how the missing tasks ended.
+    pub(crate) async fn verify_kept(&self, app: &str, before: &Running) -> anyhow::Result<()> {
+        let now = self.wait_until_running(app, before.ids.len()).await?;
         if now == *before {
             return Ok(());
         }
-        let framework = self.framework(&self.apps_framework()).await?;
-        let tasks = self.master.tasks(&framework).await?;
-        let gone = tasks
-            .iter()
-            .filter(|task| before.contains(&task.id) && !now.contains(&task.id));
-        let ends: Vec<String> = gone.map(Task::end).collect();
-        bail!("tasks of {app} were replaced: {}", ends.join("; "))
+        let mut gone = self.launched(app).await?;
+        gone.retain(|task| before.ids.contains(&task.id) && !now.ids.contains(&task.id));
+        let ends: Vec<String> = gone.iter().map(Task::end).collect();
+        bail!(
+            "{before:?} of {app} became {now:?}; tasks that were replaced: {}",
+            ends.join("; ")
+        )
+    }
+
+    /// Every task of an app or a job that the master remembers.
+    pub(crate) async fn launched(&self, name: &str) -> anyhow::Result<Vec<Task>> {
+        let framework = self.framework(&self.framework_name(name)).await?;
+        let mut tasks = self.master.tasks(&framework).await?;
+        tasks.retain(|task| comparisons::is_of(name, task));
+        Ok(tasks)
+    }
+
+    /// The tasks of an app or a job that the master shows as active.
+    pub(crate) async fn active(&self, name: &str) -> anyhow::Result<Vec<Task>> {
+        let mut tasks = self.launched(name).await?;
+        tasks.retain(Task::is_active);
+        Ok(tasks)
     }
 
     /// Verifies that the master saw exactly `count` launches for an app or job, each of another
     /// task, and that no task failed.
-    pub(crate) async fn verify_launched(
-        &self,
-        framework: &str,
-        name: &str,
-        count: usize,
-    ) -> anyhow::Result<()> {
-        let framework = self.framework(framework).await?;
-        let tasks = self.master.tasks(&framework).await?;
-        let tasks: Vec<Task> = comparisons::of(name, &tasks).cloned().collect();
-        comparisons::verify_launched(count, &tasks).map_err(|error| anyhow!("{name}: {error}"))
+    pub(crate) async fn verify_launched(&self, name: &str, count: usize) -> anyhow::Result<()> {
+        let tasks = self.launched(name).await?;
+        comparisons::verify_launched(count, &tasks).with_context(|| name.to_owned())
     }
 
     /// The id of the one registered framework with this name.
@@ -393,13 +411,10 @@ impl Site {
     /// Waits until a job has this state; returns its status.
     pub(crate) async fn wait_for_job_state(&self, id: &str, state: &str) -> anyhow::Result<Value> {
         let url = self.workflow(&format!("/v0/task/{id}"))?;
-        self.wait(&format!("{id} to show {state}"), || async {
-            let seen = self.get(&url).await.map_err(text)?;
-            if seen["status"]["state"] == state {
-                Ok(seen["status"].clone())
-            } else {
-                Err(seen.to_string())
-            }
+        self.wait(&format!("{id} to show {state}"), async || {
+            let seen = self.get(&url).await?;
+            ensure!(seen["status"]["state"] == state, "{seen}");
+            Ok(seen["status"].clone())
         })
         .await
     }
@@ -413,12 +428,24 @@ impl Site {
     }
 
     /// The standard output of a task, from its agent.
-    pub(crate) async fn output(&self, framework: &str, task: &Task) -> anyhow::Result<String> {
+    async fn output(&self, framework: &str, task: &Task) -> anyhow::Result<String> {
         let agents = self.master.agents(&self.options.role).await?;
         let agent = agents.into_iter().find(|agent| agent.id == task.agent);
         let agent = agent.with_context(|| format!("agent {} of {} is not active", task.agent, task.id))?;
         let read = sandbox::read(&self.master, &agent.endpoint, framework, &task.id, "stdout").await;
         read.with_context(|| format!("the output of {} on agent {}", task.id, agent.hostname))
+    }
+
+    /// Verifies in the agent's files that a task printed this line exactly once.
+    pub(crate) async fn verify_printed_once(
+        &self,
+        name: &str,
+        task: &Task,
+        line: &str,
+    ) -> anyhow::Result<()> {
+        let framework = self.framework(&self.framework_name(name)).await?;
+        comparisons::printed_once(&self.output(&framework, task).await?, line)
+            .with_context(|| format!("the agent's output of {}", task.id))
     }
 
     /// Ends the apps and jobs that a story left. Errors are ignored, because the run's clean-up
@@ -435,7 +462,7 @@ impl Site {
             if let Some(id) = app["id"].as_str()
                 && let Err(error) = self.delete_app(id).await
             {
-                self.progress.line(&format!("cannot delete {id}: {error:#}"));
+                self.line(&format!("cannot delete {id}: {error:#}"));
             }
         }
         for id in std::mem::take(&mut self.jobs) {
@@ -456,7 +483,7 @@ pub(crate) fn ids(tasks: &[Value]) -> Ids {
 }
 
 /// The start times of tasks by task id.
-pub(crate) fn starts(tasks: &[Value]) -> BTreeMap<String, String> {
+fn starts(tasks: &[Value]) -> BTreeMap<String, String> {
     let start = |task: &Value| {
         Some((
             task["id"].as_str()?.to_owned(),
@@ -466,9 +493,16 @@ pub(crate) fn starts(tasks: &[Value]) -> BTreeMap<String, String> {
     tasks.iter().filter_map(start).collect()
 }
 
-/// An error as the text that a wait shows.
-pub(crate) fn text(error: impl Into<anyhow::Error>) -> String {
-    format!("{:#}", error.into())
+/// Repeats an attempt until it succeeds or the deadline has passed.
+async fn retry<T>(
+    deadline: Instant,
+    interval: Duration,
+    what: &str,
+    mut attempt: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let attempt = async || attempt().await.map_err(|error| format!("{error:#}"));
+    let outcome = retry_until(deadline, interval, what, attempt).await;
+    outcome.map_err(anyhow::Error::msg)
 }
 
 /// Sets the members of `more` in `body`.

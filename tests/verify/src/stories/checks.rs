@@ -1,12 +1,10 @@
 //! Checks: their results are shown with the task and have no effect on it.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use super::{app, ports};
-use crate::site::{Site, ids, text};
-
-const STORY: &str = "checks";
+use crate::site::Site;
 
 /// An HTTP server on the task's first port, with the programs that the agent has.
 const SERVER: &str = r#"
@@ -66,15 +64,15 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         site.post_app(&definition).await?;
     }
     for case in &cases {
-        let task = ids(&site.wait_until_running(case.id, 1).await?);
+        let task = site.wait_until_running(case.id, 1).await?;
         wait_for_result(site, case).await?;
         // A result has no effect on the task.
         site.verify_kept(case.id, &task).await?;
     }
-    site.progress(STORY, "results of 5 checks are shown");
+    site.progress("results of 5 checks are shown");
     for Case { id, .. } in &cases {
         site.delete_app(id).await?;
-        site.verify_launched(&site.apps_framework(), id, 1).await?;
+        site.verify_launched(id, 1).await?;
     }
     Ok(())
 }
@@ -89,16 +87,15 @@ async fn wait_for_result(site: &Site, case: &Case) -> anyhow::Result<()> {
     } = case;
     let url = site.apps(&format!("/v2/apps{id}/tasks?embed=checkFailure"))?;
     let what = format!("checkResult{pointer} = {expected} of the task of {id}");
-    let waited = site.wait(&what, || async {
-        let document = site.get(&url).await.map_err(text)?;
+    let waited = site.wait(&what, async || {
+        let document = site.get(&url).await?;
         let task = &document["tasks"][0];
-        if task["checkResult"].pointer(pointer) == Some(expected) {
-            return Ok(());
-        }
         let (state, result, failure) = (&task["state"], &task["checkResult"], &task["checkFailure"]);
-        Err(format!(
+        ensure!(
+            result.pointer(pointer) == Some(expected),
             "state {state}, checkResult {result}, checkFailure {failure}"
-        ))
+        );
+        Ok(())
     });
     waited.await.context(
         "a check has no such result; http and tcp checks need the ports of tasks to be reachable from this machine, and \

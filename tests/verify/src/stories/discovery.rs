@@ -2,23 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::ensure;
+use anyhow::{Error, ensure};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use transom_tests::dns;
 
 use super::{app, ports};
-use crate::comparisons;
-use crate::master::Task;
-use crate::site::{Site, text};
+use crate::site::Site;
 
-const STORY: &str = "discovery";
 const APP: &str = "/discovery";
 
 pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
-    let host = format!("discovery.{}.mesos.", site.apps_framework());
-    let service = format!("_discovery._tcp.{}.mesos.", site.apps_framework());
+    let host = format!("discovery.{}.mesos.", site.apps_framework);
+    let service = format!("_discovery._tcp.{}.mesos.", site.apps_framework);
     site.post_app(&app(APP, 2, &json!({"portDefinitions": ports(1)})))
         .await?;
     for count in [2, 3, 1] {
@@ -26,24 +23,28 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
             site.change_app(APP, &json!({"instances": count})).await?;
         }
         site.wait_until_running(APP, count).await?;
-        site.wait_until_agreed(APP, count).await?;
         wait_for_answers(site, &host, &service).await?;
-        site.progress(STORY, &format!("A and SRV records match {count} running tasks"));
+        site.progress(&format!("A and SRV records match {count} running tasks"));
     }
     verify_lookups(site, &host, &service).await?;
     site.delete_app(APP).await?;
-    site.wait("the records of a deleted app to be gone", || async {
-        let server = site.dns().map_err(text)?;
+    site.wait("the records of a deleted app to be gone", async || {
         for (name, kind) in [(&host, RecordType::A), (&service, RecordType::SRV)] {
-            let answer = dns::ask(server, name, kind).await?;
+            let answer = ask(site, name, kind).await?;
             let is_nxdomain = answer.code == ResponseCode::NXDomain;
-            if !is_nxdomain || !answer.addresses.is_empty() || !answer.services.is_empty() {
-                return Err(format!("{kind} {name}: {answer:?}"));
-            }
+            ensure!(
+                is_nxdomain && answer.addresses.is_empty() && answer.services.is_empty(),
+                "{kind} {name}: {answer:?}"
+            );
         }
         Ok(())
     })
     .await
+}
+
+/// The answer over UDP.
+async fn ask(site: &Site, name: &str, kind: RecordType) -> anyhow::Result<dns::Answer> {
+    dns::ask(site.dns()?, name, kind).await.map_err(Error::msg)
 }
 
 /// The expected answers according to the master.
@@ -54,12 +55,8 @@ struct Expected {
 }
 
 async fn expected(site: &Site) -> anyhow::Result<Expected> {
-    let framework = site.framework(&site.apps_framework()).await?;
-    let tasks = site.master.tasks(&framework).await?;
+    let tasks = site.active(APP).await?;
     let agents = site.master.agents(&site.options.role).await?;
-    let tasks: Vec<&Task> = comparisons::of(APP, &tasks)
-        .filter(|task| task.is_active())
-        .collect();
     let addresses = tasks.iter().map(|task| {
         let mut addresses = task.addresses.clone();
         // A task's address may be in a separate network; it is then found at its agent's address.
@@ -81,45 +78,41 @@ async fn expected(site: &Site) -> anyhow::Result<Expected> {
 /// Waits until A records contain an address of every task and no other, SRV records contain their
 /// ports, and each SRV target has an address.
 async fn wait_for_answers(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
-    let server = site.dns()?;
     let Expected { addresses, ports } = expected(site).await?;
-    site.wait(
-        &format!("A {host} and SRV {service} for the running tasks"),
-        || async {
-            let a = dns::ask(server, host, RecordType::A).await?;
-            let found: BTreeSet<String> = a.addresses.iter().map(ToString::to_string).collect();
-            let all: BTreeSet<String> = addresses.iter().flatten().cloned().collect();
-            let each = addresses.iter().all(|task| !task.is_disjoint(&found));
-            if !each || !found.is_subset(&all) {
-                return Err(format!("A {host}: {a:?}; tasks run at {addresses:?}"));
-            }
-            let srv = dns::ask(server, service, RecordType::SRV).await?;
-            let mut answered: Vec<u16> = srv.services.iter().map(|(_, port)| *port).collect();
-            answered.sort_unstable();
-            if answered != ports {
-                return Err(format!("SRV {service}: {srv:?}; tasks have the ports {ports:?}"));
-            }
-            for (target, _) in &srv.services {
-                let a = dns::ask(server, target, RecordType::A).await?;
-                if a.addresses.is_empty() {
-                    return Err(format!("the SRV target {target} has no address: {a:?}"));
-                }
-            }
-            Ok(())
-        },
-    )
+    let what = format!("A {host} and SRV {service} for the running tasks");
+    site.wait(&what, async || {
+        let a = ask(site, host, RecordType::A).await?;
+        let found: BTreeSet<String> = a.addresses.iter().map(ToString::to_string).collect();
+        let all: BTreeSet<String> = addresses.iter().flatten().cloned().collect();
+        let each = addresses.iter().all(|task| !task.is_disjoint(&found));
+        ensure!(
+            each && found.is_subset(&all),
+            "A {host}: {a:?}; tasks run at {addresses:?}"
+        );
+        let srv = ask(site, service, RecordType::SRV).await?;
+        let mut answered: Vec<u16> = srv.services.iter().map(|(_, port)| *port).collect();
+        answered.sort_unstable();
+        ensure!(
+            answered == ports,
+            "SRV {service}: {srv:?}; tasks have the ports {ports:?}"
+        );
+        for (target, _) in &srv.services {
+            let a = ask(site, target, RecordType::A).await?;
+            ensure!(
+                !a.addresses.is_empty(),
+                "the SRV target {target} has no address: {a:?}"
+            );
+        }
+        Ok(())
+    })
     .await
 }
 
 /// Verifies that the lookup API agrees with DNS, and DNS over TCP with DNS over UDP.
 async fn verify_lookups(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
-    let server = site.dns()?;
-    let udp = dns::ask(server, host, RecordType::A)
-        .await
-        .map_err(anyhow::Error::msg)?;
-    let tcp = dns::ask_tcp(server, host, RecordType::A)
-        .await
-        .map_err(anyhow::Error::msg)?;
+    let udp = ask(site, host, RecordType::A).await?;
+    let tcp = dns::ask_tcp(site.dns()?, host, RecordType::A).await;
+    let tcp = tcp.map_err(Error::msg)?;
     ensure!(udp == tcp, "UDP answers {udp:?} for {host}, TCP {tcp:?}");
     let addresses: BTreeSet<String> = udp.addresses.iter().map(ToString::to_string).collect();
     let hosts = site.get(&site.discovery(&format!("/v1/hosts/{host}"))?).await?;
@@ -127,9 +120,7 @@ async fn verify_lookups(site: &Site, host: &str, service: &str) -> anyhow::Resul
         members(&hosts, "ip") == addresses,
         "/v1/hosts answers {hosts} for {host}, DNS {addresses:?}"
     );
-    let srv = dns::ask(server, service, RecordType::SRV)
-        .await
-        .map_err(anyhow::Error::msg)?;
+    let srv = ask(site, service, RecordType::SRV).await?;
     let ports: BTreeSet<String> = srv.services.iter().map(|(_, port)| port.to_string()).collect();
     let services = site
         .get(&site.discovery(&format!("/v1/services/{service}"))?)

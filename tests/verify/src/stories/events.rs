@@ -1,6 +1,6 @@
 //! The event stream reports every change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
@@ -10,9 +10,8 @@ use transom_tests::events::{Events, Frame};
 
 use super::app;
 use crate::comparisons::Ids;
-use crate::site::{Site, ids};
+use crate::site::Site;
 
-const STORY: &str = "events";
 const APP: &str = "/events";
 const TASKS: usize = 2;
 
@@ -40,16 +39,13 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     observed
         .wait_until(site, &mut events, "a new app", created)
         .await?;
-    let tasks = ids(&site.wait_until_running(APP, TASKS).await?);
+    let tasks = site.wait_until_running(APP, TASKS).await?.ids;
     ensure!(
         observed.states("TASK_RUNNING") == tasks,
         "status_update_event reported {:?}, but {tasks:?} are running",
         observed.states("TASK_RUNNING")
     );
-    site.progress(
-        STORY,
-        "events for a new app, its tasks and its deployment were received",
-    );
+    site.progress("events for a new app, its tasks and its deployment were received");
 
     site.change_app(APP, &json!({"instances": 1})).await?;
     let scaled = |observed: &ObservedEvents| {
@@ -75,7 +71,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         "api_post_event was missing for some requests: {:?}",
         observed.kinds
     );
-    site.progress(STORY, "events for scaling and deletion were received, none twice");
+    site.progress("events for scaling and deletion were received, none twice");
     Ok(())
 }
 
@@ -99,7 +95,7 @@ impl ObservedEvents {
     }
 
     fn states(&self, state: &str) -> Ids {
-        self.states.get(state).cloned().unwrap_or_else(BTreeSet::new)
+        self.states.get(state).cloned().unwrap_or_default()
     }
 
     /// Reads events until `enough` returns true.

@@ -5,13 +5,11 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use crate::comparisons;
-use crate::site::{Site, text};
-
-const STORY: &str = "jobs";
+use crate::site::Site;
 
 pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     run_to_the_end(site).await?;
-    site.progress(STORY, "jobs ran, failed, were refused and were killed");
+    site.progress("jobs ran, failed, were refused and were killed");
     survive_a_kill(site).await
 }
 
@@ -51,21 +49,10 @@ async fn run_to_the_end(site: &mut Site) -> anyhow::Result<()> {
     let url = site.workflow("/v0/task/jobs-killed")?;
     site.write(Method::DELETE, &url, None).await?;
     site.wait_for_job_state("jobs-killed", "TASK_KILLED").await?;
-    kill_on_the_cluster(site).await
-}
-
-async fn kill_on_the_cluster(site: &Site) -> anyhow::Result<()> {
-    let framework = site.framework(&site.jobs_framework()).await?;
-    site.wait_master("the master to show TASK_KILLED for jobs-killed", || async {
-        let tasks = site.master.tasks(&framework).await.map_err(text)?;
-        let states: Vec<_> = comparisons::of("jobs-killed", &tasks)
-            .map(|task| task.state.clone())
-            .collect();
-        if states == ["TASK_KILLED"] {
-            Ok(())
-        } else {
-            Err(format!("{states:?}"))
-        }
+    site.wait_master("the master to show TASK_KILLED for jobs-killed", async || {
+        let tasks = site.launched("jobs-killed").await?;
+        ensure!(tasks.len() == 1 && tasks[0].state == "TASK_KILLED", "{tasks:?}");
+        Ok(())
     })
     .await
 }
@@ -73,23 +60,12 @@ async fn kill_on_the_cluster(site: &Site) -> anyhow::Result<()> {
 /// Verifies that the daemon and the agent show this line of a job's output exactly once.
 async fn verify_printed_once(site: &Site, job: &str, line: &str) -> anyhow::Result<()> {
     let log = site.job_log(job).await?;
-    let count = comparisons::lines(&log, line);
-    ensure!(
-        count == 1,
-        "the daemon's log of {job} has the line {line:?} {count} times: {log:?}"
-    );
-    let framework = site.framework(&site.jobs_framework()).await?;
-    let tasks = site.master.tasks(&framework).await?;
-    let task = comparisons::of(job, &tasks)
-        .next()
+    comparisons::printed_once(&log, line).with_context(|| format!("the daemon's log of {job}"))?;
+    let tasks = site.launched(job).await?;
+    let task = tasks
+        .first()
         .with_context(|| format!("the master does not know {job}"))?;
-    let output = site.output(&framework, task).await?;
-    let count = comparisons::lines(&output, line);
-    ensure!(
-        count == 1,
-        "the agent's output of {job} has the line {line:?} {count} times: {output:?}"
-    );
-    Ok(())
+    site.verify_printed_once(job, task, line).await
 }
 
 /// The daemon is killed while jobs run. Some of them end before it is restarted.
@@ -110,31 +86,25 @@ async fn survive_a_kill(site: &mut Site) -> anyhow::Result<()> {
     for id in short.iter().chain(&long) {
         // The job may have ended already if agents were slow to start the others.
         let url = site.workflow(&format!("/v0/task/{id}"))?;
-        site.wait(&format!("{id} to begin"), || async {
-            let seen = site.get(&url).await.map_err(text)?;
-            match seen["status"]["state"].as_str() {
-                Some("TASK_RUNNING" | "TASK_FINISHED") => Ok(()),
-                _ => Err(seen.to_string()),
-            }
+        site.wait(&format!("{id} to begin"), async || {
+            let seen = site.get(&url).await?;
+            let state = seen["status"]["state"].as_str();
+            ensure!(matches!(state, Some("TASK_RUNNING" | "TASK_FINISHED")), "{seen}");
+            Ok(())
         })
         .await?;
     }
     let framework = site.framework(&site.jobs_framework()).await?;
     site.kill_daemon()?;
-    site.progress(STORY, "the daemon is killed while 6 jobs run");
-    site.wait_master("3 jobs to end while the daemon is away", || async {
-        let tasks = site.master.tasks(&framework).await.map_err(text)?;
-        let ended = short
-            .iter()
-            .filter(|id| comparisons::of(id, &tasks).all(|task| !task.is_active()))
-            .count();
-        if ended == short.len() {
+    site.progress("the daemon is killed while 6 jobs run");
+    for id in &short {
+        site.wait_master(&format!("{id} to end while the daemon is away"), async || {
+            let active = site.active(id).await?;
+            ensure!(active.is_empty(), "{active:?}");
             Ok(())
-        } else {
-            Err(format!("{ended} ended"))
-        }
-    })
-    .await?;
+        })
+        .await?;
+    }
     site.start_daemon().await?;
     ensure!(
         site.framework(&site.jobs_framework()).await? == framework,
@@ -143,8 +113,8 @@ async fn survive_a_kill(site: &mut Site) -> anyhow::Result<()> {
     for id in short.iter().chain(&long) {
         site.wait_for_job_state(id, "TASK_FINISHED").await?;
         verify_printed_once(site, id, &format!("began {id}")).await?;
-        site.verify_launched(&site.jobs_framework(), id, 1).await?;
+        site.verify_launched(id, 1).await?;
     }
-    site.progress(STORY, "6 jobs finished, each launched once");
+    site.progress("6 jobs finished, each launched once");
     Ok(())
 }
