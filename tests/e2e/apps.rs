@@ -9,7 +9,6 @@ mod executors;
 mod health;
 mod import;
 mod large_group;
-mod lifecycle;
 mod load_balancer;
 mod maintenance;
 mod pods;
