@@ -259,32 +259,6 @@ async fn writes_receive_503_from_every_daemon_during_a_store_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_killed_is_replaced_and_every_task_is_kept() {
-    let Site {
-        cluster,
-        _redis,
-        gate: _gate,
-        first,
-        second,
-        _dir,
-    } = Site::start().await;
-    first.post("/kept").await;
-    let task = first.task("/kept").await;
-    first.process.kill();
-    // The request is sent before the other daemon detects the leader's death: it waits for the next
-    // leader.
-    second.post("/next").await;
-    second.wait_until_ready(true).await;
-    assert_eq!(second.task("/kept").await, task);
-    second.task("/next").await;
-    assert_eq!(cluster.launches()[&task], 1);
-    assert_eq!(cluster.launches().len(), 2, "{:?}", cluster.launches());
-    let (status, output) = second.process.interrupt();
-    assert!(status.success(), "{output}");
-    cluster.stop();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn leader_paused_past_its_lease_sends_no_more_calls() {
     let site = Site::start().await;
     let (first, second, gate) = (&site.first, &site.second, &site.gate);
@@ -357,7 +331,6 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
 }
 
 /// The client knows only one daemon, whether it leads or not.
-
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_resumes_through_a_standby_and_reports_a_gap_after_a_change_of_leader() {
     let site = Site::start().await;

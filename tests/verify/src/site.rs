@@ -38,6 +38,14 @@ pub(crate) struct Running {
     starts: BTreeMap<String, String>,
 }
 
+impl Running {
+    /// Whether these tasks include all of `others`, with the same start times.
+    pub(crate) fn includes(&self, others: &Self) -> bool {
+        let is_here = |(id, start)| self.starts.get(id) == Some(start);
+        self.framework == others.framework && others.starts.iter().all(is_here)
+    }
+}
+
 /// The daemon under test and its surroundings.
 #[derive(Debug)]
 pub(crate) struct Site {

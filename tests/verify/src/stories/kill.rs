@@ -49,9 +49,9 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    let new = site.wait_until_running(SCALED_APP, SCALED_TASKS).await?.ids;
+    let new = site.wait_until_running(SCALED_APP, SCALED_TASKS).await?;
     ensure!(
-        new.is_disjoint(&old),
+        new.ids.is_disjoint(&old),
         "the deployment was forgotten: {old:?} became {new:?}"
     );
     site.progress("the rolling restart is finished");
@@ -62,9 +62,9 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.kill_daemon()?;
     site.progress("the daemon is killed right after it accepted a scaling");
     site.start_daemon().await?;
-    let more = site.wait_until_running(SCALED_APP, SCALED_UP_TASKS).await?.ids;
+    let more = site.wait_until_running(SCALED_APP, SCALED_UP_TASKS).await?;
     ensure!(
-        more.is_superset(&new),
+        more.includes(&new),
         "scaling replaced tasks: {new:?} became {more:?}"
     );
 

@@ -36,25 +36,25 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.progress("all tasks were replaced by a rolling restart");
 
     site.change_app(APP, &json!({"instances": 3})).await?;
-    let three = site.wait_until_running(APP, 3).await?.ids;
+    let three = site.wait_until_running(APP, 3).await?;
     ensure!(
-        three.is_superset(&second.ids),
+        three.includes(&second),
         "scaling up replaced tasks: {second:?} became {three:?}"
     );
     site.change_app(APP, &json!({"instances": 1})).await?;
-    let one = site.wait_until_running(APP, 1).await?.ids;
+    let one = site.wait_until_running(APP, 1).await?;
     ensure!(
-        one.is_subset(&three),
+        three.includes(&one),
         "scaling down replaced tasks: {three:?} became {one:?}"
     );
     site.progress("scaled to 3 and 1");
 
-    let victim = one.first().context("no task")?;
+    let victim = one.ids.first().context("no task")?;
     let url = site.apps(&format!("/v2/apps{APP}/tasks/{victim}"))?;
     site.write(Method::DELETE, &url, None).await?;
     site.wait("the killed task to be replaced", async || {
         let now = site.wait_until_running(APP, 1).await?.ids;
-        ensure!(now.is_disjoint(&one), "{now:?}");
+        ensure!(now.is_disjoint(&one.ids), "{now:?}");
         Ok(())
     })
     .await?;

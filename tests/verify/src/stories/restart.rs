@@ -45,8 +45,8 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     site.change_app(APP, &json!({"instances": TASKS + 1})).await?;
     let more = site.wait_until_running(APP, TASKS + 1).await?;
     ensure!(
-        more.ids.is_superset(&before.ids),
-        "scaling after the restart replaced tasks"
+        more.includes(&before),
+        "scaling after the restart replaced tasks: {before:?} became {more:?}"
     );
     site.verify_launched(APP, TASKS + 1).await?;
     site.verify_launched(JOB, 1).await?;
