@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
 /// The dependencies of a new project besides the SDK.
-const DIRECT_DEPENDENCIES: [&str; 2] = ["serde", "serde_json"];
+const DIRECT_DEPENDENCIES: &[&str] = &["serde", "serde_json"];
 
 fn main() -> Result<()> {
     let crate_dir =
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
 }
 
 /// Files and folders in a package's folder that are no part of it.
-const SKIPPED_NAMES: [&str; 5] = ["__pycache__", "build", "dist", "node_modules", "tests"];
+const SKIPPED_NAMES: &[&str] = &["__pycache__", "build", "dist", "node_modules", "tests"];
 
 /// All files below a folder, by their relative names, but for hidden ones and [`SKIPPED_NAMES`].
 fn collect(folder: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) -> Result<()> {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use wit_component::{StringEncoding, metadata};
 use wit_parser::Resolve;
 
-const WORLDS: [(&str, &str); 4] = [
+const WORLDS: &[(&str, &str)] = &[
     ("probe", "check-probe"),
     ("matcher", "attribute-matcher"),
     ("events", "event-filter"),
@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     let wit = Path::new("wit");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?);
     println!("cargo::rerun-if-changed={}", wit.display());
-    for (package, world) in WORLDS {
+    for &(package, world) in WORLDS {
         let mut resolve = Resolve::default();
         resolve.push_dir(wit.join("plugin/0.1.0")).context("wit/plugin")?;
         let (id, _) = resolve

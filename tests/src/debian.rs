@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use crate::set_proxies;
 
 /// Paths below the root that every installation changes, though no package contains them.
-const VARIABLE_PATHS: [&str; 6] = ["proc", "dev", "var/lib/dpkg", "var/cache", "var/log", "tmp"];
+const VARIABLE_PATHS: &[&str] = &["proc", "dev", "var/lib/dpkg", "var/cache", "var/log", "tmp"];
 
 /// Installs the release `$2` of the mirror `$3` into the folder `$1`, under a path that does not
 /// depend on the checkout: debootstrap fails below a path with a space.

@@ -33,7 +33,7 @@ const JAVASCRIPT: [(&str, &str); 3] = [
 
 /// Projects whose cases run only natively, because building and compiling a component takes a
 /// minute.
-const JAVASCRIPT_NATIVE: [&str; 2] = [
+const JAVASCRIPT_NATIVE: &[&str] = &[
     "examples/plugins/dedicated-javascript",
     "examples/plugins/redis-ping-javascript",
 ];
@@ -75,7 +75,7 @@ fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsStrin
     variables.push(("TRANSOM_AUTHORS_PYTHON", python.join("bin").into_os_string()));
 
     let modules = node_modules(&tools, &progress).context("Node.js, for components of JavaScript")?;
-    for project in JAVASCRIPT_NATIVE {
+    for &project in JAVASCRIPT_NATIVE {
         create_link(&modules, &root().join(project).join("node_modules"))?;
     }
     for (project, folder) in JAVASCRIPT {
@@ -258,7 +258,7 @@ fn create_link(to: &Path, at: &Path) -> Result<()> {
 }
 
 /// A program, arguments that test it, and its Debian package.
-const PROGRAMS: [(&str, &[&str], &str); 3] = [
+const PROGRAMS: &[(&str, &[&str], &str)] = &[
     ("python3", &["-c", "import ensurepip, venv"], "python3-venv"),
     ("npm", &["--version", "--silent"], "npm"),
     (

@@ -17,7 +17,7 @@ use crate::components::{self, Scope};
 use crate::steps::{self, cargo, root, step, target};
 
 /// Name, which is also the target's, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 10] = [
+const BENCHES: &[(&str, &str)] = &[
     ("apps", "transom-tests"),
     ("discovery", "transom-discovery"),
     ("events", "transom-tests"),
@@ -32,10 +32,10 @@ const BENCHES: [(&str, &str); 10] = [
 /// This benchmark is not a target of a package: it runs the commands of authors.
 const AUTHORS: &str = "authors";
 /// The benchmarks that start the daemon.
-const BENCHES_WITH_DAEMON: [&str; 6] = ["apps", "events", "framework", "growth", "plugins", "workflow"];
+const BENCHES_WITH_DAEMON: &[&str] = &["apps", "events", "framework", "growth", "plugins", "workflow"];
 
 /// The benchmarks that run parts of the daemon themselves, with the daemon's allocator.
-const BENCHES_WITH_JEMALLOC: [&str; 4] = ["discovery", "growth", "plugins", "scale"];
+const BENCHES_WITH_JEMALLOC: &[&str] = &["discovery", "growth", "plugins", "scale"];
 
 /// Builds and runs a benchmark with these arguments, and prints its document.
 pub(crate) fn run(name: &str, profile: &str, arguments: &[String]) -> anyhow::Result<()> {

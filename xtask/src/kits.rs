@@ -15,7 +15,7 @@ pub(crate) const PYTHON: &str = "clients/plugin-kit-python";
 pub(crate) const JAVASCRIPT: &str = "clients/plugin-kit-javascript";
 
 /// Files in a project's folder that are not part of its input.
-pub(crate) const BUILD_OUTPUT: [&str; 9] = [
+pub(crate) const BUILD_OUTPUT: &[&str] = &[
     ".venv",
     "node_modules",
     "out",

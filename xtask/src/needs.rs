@@ -13,7 +13,7 @@ pub(crate) mod kubernetes;
 pub(crate) mod node;
 
 /// The name of a program, the files that show that it is installed, and its package.
-const NEEDS: [(&str, &[&str], &str); 25] = [
+const NEEDS: &[(&str, &[&str], &str)] = &[
     // Only the server; the package `redis-server` would also start one as a service.
     (
         "redis-server",
@@ -68,12 +68,12 @@ const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
 /// The packages of the registry from which tests pull components, and of the server that scrapes
 /// the daemon's metrics. Installing them would also start a service, so they are only unpacked.
 /// Each contains a program of its name.
-const UNPACKED_PACKAGES: [&str; 2] = ["docker-registry", "prometheus"];
+const UNPACKED_PACKAGES: &[&str] = &["docker-registry", "prometheus"];
 
 /// Installs missing programs where possible, else prints their packages.
 pub(crate) fn install() -> anyhow::Result<()> {
     install_servers()?;
-    for package in UNPACKED_PACKAGES {
+    for &package in UNPACKED_PACKAGES {
         unpack(package)?;
     }
     airflow::install()?;

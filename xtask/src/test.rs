@@ -17,7 +17,7 @@ use crate::{authors, components, dashboard, failures, manual, needs};
 const DEAD_PROXY: &str = "http://127.0.0.1:9";
 
 /// The variables that name a proxy or its exceptions.
-const PROXY_VARIABLES: [&str; 8] = [
+const PROXY_VARIABLES: &[&str] = &[
     "http_proxy",
     "https_proxy",
     "HTTP_PROXY",
@@ -164,7 +164,7 @@ fn replace_proxies(command: &mut Command) {
         "TRANSOM_DOWNLOAD_PROXIES",
         of_machine.collect::<Vec<_>>().join("\n"),
     );
-    for name in PROXY_VARIABLES {
+    for &name in PROXY_VARIABLES {
         command.env_remove(name);
     }
     command.envs(PROXY_VARIABLES[..4].iter().map(|name| (name, DEAD_PROXY)));

@@ -30,7 +30,7 @@ pub(crate) const SEGMENT: &str =
     r"^(([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])\.)*([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])|(\.|\.\.)$";
 
 /// Final segments that the API reserves for its own paths.
-const RESERVED: [&str; 3] = ["restart", "tasks", "versions"];
+const RESERVED: &[&str] = &["restart", "tasks", "versions"];
 
 /// The most segments of the path of a new app, pod or group.
 pub(crate) const MAX_SEGMENTS: usize = 64;
@@ -248,7 +248,7 @@ fn is_segment(segment: &str) -> bool {
 
 /// The word before the UUID in an instance id. `instance-` is used by this daemon and newer
 /// versions of Marathon, `marathon-` for instances whose tasks older versions launched.
-const KINDS: [&str; 2] = ["instance-", "marathon-"];
+const KINDS: &[&str] = &["instance-", "marathon-"];
 
 /// One instance of an app or pod: `shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -123,10 +123,10 @@ pub(super) struct Rollback {
 }
 
 /// Columns of tables. They are keys of the admin API's documents.
-const PLUGIN: [&str; 9] = [
+const PLUGIN: &[&str] = &[
     "name", "world", "version", "state", "rollout", "calls", "traps", "source", "refusal",
 ];
-const RECORD: [&str; 7] = ["sequence", "at", "outcome", "version", "by", "digest", "reason"];
+const RECORD: &[&str] = &["sequence", "at", "outcome", "version", "by", "digest", "reason"];
 
 impl PluginCommand {
     /// Whether the command only compiles the component on standard input.
@@ -139,7 +139,7 @@ impl PluginCommand {
         match self.command {
             Command::List(daemon) => {
                 let document = daemon.get(&[]).await?;
-                daemon.table(&document["plugins"], &PLUGIN)
+                daemon.table(&document["plugins"], PLUGIN)
             }
             Command::Show(one) => {
                 let document = one.daemon.get(&[&one.name]).await?;
@@ -149,7 +149,7 @@ impl PluginCommand {
             }
             Command::History(one) => {
                 let document = one.daemon.get(&[&one.name, "history"]).await?;
-                one.daemon.table(&document["records"], &RECORD)?;
+                one.daemon.table(&document["records"], RECORD)?;
                 if document["durability"] != "store" {
                     print_note(
                         "some of these records are not in the store: they are lost when the daemon stops",

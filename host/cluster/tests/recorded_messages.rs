@@ -153,7 +153,7 @@ fn events_in(value: &Value, found: &mut Vec<Value>) {
     }
 }
 
-const SCHEDULER_EVENTS: [&str; 9] = [
+const SCHEDULER_EVENTS: &[&str] = &[
     "OFFERS",
     "INVERSE_OFFERS",
     "RESCIND",
@@ -164,7 +164,7 @@ const SCHEDULER_EVENTS: [&str; 9] = [
     "ERROR",
     "HEARTBEAT",
 ];
-const OPERATOR_EVENTS: [&str; 7] = [
+const OPERATOR_EVENTS: &[&str] = &[
     "TASK_ADDED",
     "TASK_UPDATED",
     "FRAMEWORK_ADDED",
@@ -209,7 +209,7 @@ fn recorded_events_round_trip() {
     // MESSAGE was never recorded.
     for kind in SCHEDULER_EVENTS
         .iter()
-        .chain(&OPERATOR_EVENTS)
+        .chain(OPERATOR_EVENTS)
         .filter(|kind| **kind != "MESSAGE")
     {
         assert!(kinds.contains(*kind), "no {kind} was found");

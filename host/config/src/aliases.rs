@@ -11,7 +11,7 @@ use super::marathon;
 use crate::note::print_note;
 
 /// `[workflow]`: our key, and its possible names in the workflow engine's own file.
-pub const WORKFLOW_ALIASES: [(&str, &str); 16] = [
+pub const WORKFLOW_ALIASES: &[(&str, &str)] = &[
     ("role", "framework_role"),
     ("unreachable_grace_seconds", "unreachable_grace"),
     ("cluster_ssl", "mesos_ssl"),
@@ -38,7 +38,7 @@ pub const WORKFLOW_ALIASES: [(&str, &str); 16] = [
 
 /// The environment variables for the whole daemon: a variable's name in the specification, its alias,
 /// and the key that it sets.
-const VARIABLE_ALIASES: [(&str, &str, &str); 10] = [
+const VARIABLE_ALIASES: &[(&str, &str, &str)] = &[
     ("CLUSTER_MASTER", "MESOS_MASTER", "cluster.master"),
     ("CLUSTER_USERNAME", "MESOS_USERNAME", "cluster.username"),
     ("CLUSTER_PASSWORD", "MESOS_PASSWORD", "cluster.password"),
@@ -70,7 +70,7 @@ impl SpecifiedVariables {
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let mut sections = BTreeMap::<&str, Dict>::new();
-        for (name, alias, key) in VARIABLE_ALIASES {
+        for &(name, alias, key) in VARIABLE_ALIASES {
             let Some((section, key)) = key.split_once('.') else {
                 continue;
             };
@@ -135,7 +135,7 @@ impl<P: Provider> Provider for WithAliases<P> {
 }
 
 fn rename_aliases(section: &mut Dict) {
-    for (name, alias) in WORKFLOW_ALIASES {
+    for &(name, alias) in WORKFLOW_ALIASES {
         if let Some(value) = section.remove(alias) {
             if section.contains_key(name) {
                 // Printed, because the log is not configured before the settings are read.
@@ -160,7 +160,7 @@ mod tests {
             let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
             SpecifiedVariables::read(|name| find(name).map(|(_, value)| (*value).to_owned())).0
         };
-        for (name, alias, key) in VARIABLE_ALIASES {
+        for &(name, alias, key) in VARIABLE_ALIASES {
             let (section, key) = key.split_once('.').expect("a section");
             let expected = |value: &str| -> Value {
                 match key {

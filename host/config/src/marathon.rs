@@ -51,7 +51,7 @@ const TOKENS: &str = "launches are limited by the offers alone";
 const ZOOKEEPER: &str = "the state is in [store], not in ZooKeeper";
 
 /// All flags, by name.
-pub(crate) const FLAGS: [(&str, Counterpart); 94] = [
+pub(crate) const FLAGS: &[(&str, Counterpart)] = &[
     ("access_control_allow_origin", Key("apps.allowed_origins", List)),
     (
         "assets_path",
@@ -465,7 +465,7 @@ mod tests {
             ..Settings::default()
         })
         .expect("a table");
-        for (flag, counterpart) in FLAGS {
+        for &(flag, counterpart) in FLAGS {
             let key = match counterpart {
                 Key(key, _) => key.to_owned(),
                 SameKey(_) => format!("apps.{flag}"),

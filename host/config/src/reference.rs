@@ -134,7 +134,7 @@ fn sections() -> Vec<Section> {
     let root = schema().to_value();
     let definitions = Definitions(root["$defs"].as_object().cloned().unwrap_or_default());
     let mut sections = Vec::new();
-    for name in SECTIONS {
+    for &name in SECTIONS {
         let (table, _) = definitions.resolve(&root["properties"][name]);
         definitions.add(&mut sections, name, &table, &Value::Null);
     }

@@ -2,7 +2,7 @@
 //! one.
 
 /// Old key and new key, without the indices of lists.
-const KEYS: [(&str, &str); 15] = [
+const KEYS: &[(&str, &str)] = &[
     ("cluster.until_zookeeper", "cluster.fallback_masters"),
     ("plugins.oci.plain_http", "plugins.oci.insecure_registries"),
     ("plugins.oci.logins", "plugins.oci.credentials"),
@@ -24,7 +24,7 @@ const KEYS: [(&str, &str); 15] = [
 ];
 
 /// Key, old value and new value.
-const VALUES: [(&str, &str, &str); 5] = [
+const VALUES: &[(&str, &str, &str)] = &[
     ("apps.checks.network_from", "host", "daemon"),
     ("apps.checks.network_from", "cluster", "agent"),
     ("apps.checks.exec_from", "host", "daemon"),
@@ -33,7 +33,7 @@ const VALUES: [(&str, &str, &str); 5] = [
 ];
 
 /// Old key and new key of mesos-dns's file. These are Transom's own additions to it.
-const MESOS_DNS_KEYS: [(&str, &str); 8] = [
+const MESOS_DNS_KEYS: &[(&str, &str)] = &[
     ("ForwardQuestions", "ForwardMaxInflight"),
     ("ForwardSockets", "ForwardMaxSockets"),
     ("ForwardOrder", "ForwardPolicy"),
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn unknown_key_error_names_new_key_for_every_renamed_key() {
-        for (old, new) in KEYS {
+        for &(old, new) in KEYS {
             let (section, name) = old.rsplit_once('.').expect("a key of a section");
             let unknown = figment::Error::from(Kind::UnknownField(name.to_owned(), &[]));
             let unknown = section.split('.').fold(unknown, figment::Error::with_path);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn load_rejects_old_values_with_new_value() {
-        for (key, old, new) in VALUES {
+        for &(key, old, new) in VALUES {
             let (section, name) = key.rsplit_once('.').expect("a key of a section");
             if section == "discovery" {
                 // Checked when the section becomes the configuration of discovery.
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn mesos_dns_file_with_old_key_is_rejected_with_new_name() {
-        for (old, new) in MESOS_DNS_KEYS {
+        for &(old, new) in MESOS_DNS_KEYS {
             let file = json!({"masters": ["10.0.0.1:5050"], old: null});
             let error = read_mesos_dns(file.to_string().as_bytes())
                 .expect_err(old)

@@ -62,7 +62,7 @@ impl Settings {
 }
 
 /// The names of all sections. `TRANSOM_<SECTION>_<KEY>` sets a key; other `TRANSOM_` variables do not.
-pub const SECTIONS: [&str; 10] = [
+pub const SECTIONS: &[&str] = &[
     "log",
     "telemetry",
     "cluster",

@@ -8,7 +8,7 @@ use figment::value::{Dict, Map};
 use figment::{Figment, Metadata, Profile, Provider};
 
 /// The keys that configure TLS to the master.
-const TLS_KEYS: [&str; 5] = [
+const TLS_KEYS: &[&str] = &[
     "cluster.ssl",
     "cluster.skip_ssl",
     "cluster.ca_file",

@@ -8,7 +8,7 @@ use super::reference::{self, TextKind};
 use super::settings::SECTIONS;
 
 /// Variables of commands that are named like settings, but are the URLs of a running daemon's ports.
-const NOT_SETTINGS: [&str; 2] = ["ADMIN_URL", "APPS_URL"];
+const NOT_SETTINGS: &[&str] = &["ADMIN_URL", "APPS_URL"];
 
 /// The variables that set a key.
 pub(super) struct Variables(Env);

@@ -21,7 +21,7 @@ pub enum IpSource {
 
 impl IpSource {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Host, Self::Docker, Self::Mesos, Self::Netinfo];
+    pub const ALL: &'static [Self] = &[Self::Host, Self::Docker, Self::Mesos, Self::Netinfo];
 
     /// Its name in configurations.
     pub fn as_str(self) -> &'static str {

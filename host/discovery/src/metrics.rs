@@ -25,7 +25,7 @@ pub(crate) struct QueryLabels {
 
 impl QueryLabels {
     /// All values of `qtype`.
-    const QTYPES: [&str; 10] = [
+    const QTYPES: &'static [&str] = &[
         "A", "AAAA", "SRV", "SOA", "NS", "PTR", "ANY", "AXFR", "IXFR", "other",
     ];
     /// All values of `rcode`.
@@ -127,7 +127,7 @@ impl Metrics {
     }
 
     pub(crate) fn set_source(&self, source: Source) {
-        for one in Source::WORKING {
+        for &one in Source::WORKING {
             let label = SourceLabels { source: one.as_str() };
             self.source.get_or_create(&label).set(i64::from(one == source));
         }

@@ -29,7 +29,7 @@ pub enum Source {
 
 impl Source {
     /// The two that provide records.
-    pub(crate) const WORKING: [Self; 2] = [Self::Stream, Self::Polling];
+    pub(crate) const WORKING: &'static [Self] = &[Self::Stream, Self::Polling];
 
     /// Its name in `/ready` and metrics.
     pub fn as_str(self) -> &'static str {

@@ -6,7 +6,7 @@ use transom_cluster::v1::{TaskState, TaskStatus};
 
 use super::*;
 
-const CONDITIONS: [Condition; 15] = [
+const CONDITIONS: &[Condition] = &[
     Condition::Scheduled,
     Condition::Provisioned,
     Condition::Staging,
@@ -24,7 +24,7 @@ const CONDITIONS: [Condition; 15] = [
     Condition::Unknown,
 ];
 
-const STATES: [TaskState; 13] = [
+const STATES: &[TaskState] = &[
     TaskState::Staging,
     TaskState::Starting,
     TaskState::Running,
@@ -83,8 +83,8 @@ fn view<'a>(state: &'a TaskState, status: &'a TaskStatus) -> TaskView<'a> {
 #[test]
 fn update_sets_the_condition_to_that_of_the_task() {
     let status = TaskStatus::default();
-    for condition in CONDITIONS {
-        for state in &STATES {
+    for &condition in CONDITIONS {
+        for state in STATES {
             let before = replica(condition);
             let observed = Condition::of(state, None, None);
             let input = Input::Updated(view(state, &status));
@@ -215,7 +215,7 @@ fn end_of_a_restarting_task_is_never_a_failure() {
 #[test]
 fn launch_changes_only_a_scheduled_replica() {
     let status = TaskStatus::default();
-    for condition in CONDITIONS {
+    for &condition in CONDITIONS {
         let task = TaskView {
             status: None,
             ..view(&TaskState::Staging, &status)
@@ -233,7 +233,7 @@ fn launch_changes_only_a_scheduled_replica() {
 
 #[test]
 fn decommissioned_replica_remains_until_its_task_has_ended() {
-    for condition in CONDITIONS {
+    for &condition in CONDITIONS {
         let (after, effects) = step(&replica(condition), Input::Decommission, &policy(), at(200));
         assert_eq!(effects, [Effect::Kill { incarnation: 3 }], "{condition:?}");
         if condition == Condition::Scheduled || condition.is_unreachable() {
@@ -286,7 +286,7 @@ fn time_changes_only_unreachable_replicas() {
         unreachable: UnreachableStrategy::Disabled,
         ..policy()
     };
-    for condition in CONDITIONS {
+    for &condition in CONDITIONS {
         for (policy, now) in [
             (&policy(), 109),
             (&policy(), 110),
@@ -321,7 +321,7 @@ fn task_that_does_not_start_in_time_is_killed_once_and_replaced() {
         launch_timeout: Duration::from_mins(5),
         ..policy()
     };
-    for condition in CONDITIONS {
+    for &condition in CONDITIONS {
         let before = replica(condition);
         let (early, effects) = step(&before, Input::Tick, &policy, at(399));
         if condition.is_launching() {

@@ -16,7 +16,7 @@ static IMPORT_LOCK: Mutex<()> = Mutex::new(());
 /// The image of the tests: a static busybox with a shell, a web server and other programs.
 pub const IMAGE: &str = "localhost/transom-test:1";
 
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: &[&str] = &[
     "cat", "echo", "env", "httpd", "id", "ls", "mkdir", "pwd", "sh", "sleep", "tail", "test", "touch", "wget",
 ];
 
@@ -86,7 +86,7 @@ fn import_image(program: &str) -> Result<(), String> {
     let bin = dir.path().join("root/bin");
     std::fs::create_dir_all(&bin).unwrap();
     std::fs::copy(busybox, bin.join("busybox")).unwrap();
-    for name in PROGRAMS {
+    for &name in PROGRAMS {
         std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
     }
     let archive = dir.path().join("image.tar");

@@ -26,7 +26,7 @@ pub(crate) enum ConnectionAction {
 }
 
 impl ConnectionAction {
-    const ALL: [Self; 2] = [Self::Evicted, Self::Rejected];
+    const ALL: &'static [Self] = &[Self::Evicted, Self::Rejected];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ transom_common::metrics! {
 impl PortMetrics {
     /// Creates the series of a port, so that the first change is an increase.
     pub(crate) fn describe_connections(&self, port: &'static str) {
-        for action in ConnectionAction::ALL {
+        for &action in ConnectionAction::ALL {
             let action = action.as_str();
             drop(self.connections.get_or_create(&ActionLabels { port, action }));
         }

@@ -69,7 +69,7 @@ struct Shortage {
 }
 
 /// Names, units and reasons of [`Amounts`].
-const RESOURCES: [(&str, &str, Reason); 4] = [
+const RESOURCES: &[(&str, &str, Reason)] = &[
     ("cpus", "CPUs", Reason::InsufficientCpus),
     ("mem", "MB of memory", Reason::InsufficientMemory),
     ("disk", "MB of disk", Reason::InsufficientDisk),

@@ -27,9 +27,9 @@ use transom_tests::load::{quantiles, rounded, seconds};
 use subscribers::Subscribers;
 
 /// Number of subscribers, and number of events that each of them receives.
-const ROUNDS: [(usize, u64); 4] = [(1, 5_000), (100, 5_000), (1_000, 4_000), (10_000, 400)];
+const ROUNDS: &[(usize, u64)] = &[(1, 5_000), (100, 5_000), (1_000, 4_000), (10_000, 400)];
 /// Filters that every event passes: a name and the query.
-const FILTER_KINDS: [(&str, &str); 3] = [
+const FILTER_KINDS: &[(&str, &str)] = &[
     ("none", ""),
     ("type", "?event_type=status_update_event"),
     ("CEL", "?filter=event.appId.startsWith(%22/load%22)"),
@@ -60,8 +60,8 @@ async fn measure() -> Value {
     let bytes = bench.bytes_of_an_event().await;
     let memory = bench.memory().await;
     let mut deliveries = Vec::new();
-    for (subscribers, events) in ROUNDS {
-        for (name, query) in FILTER_KINDS {
+    for &(subscribers, events) in ROUNDS {
+        for &(name, query) in FILTER_KINDS {
             eprintln!("{events} events to {subscribers} subscribers, filter: {name}");
             deliveries.push(bench.deliver(subscribers, events, name, query).await);
         }

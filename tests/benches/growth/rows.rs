@@ -86,7 +86,7 @@ const fn level(name: &'static str) -> Figure {
     }
 }
 
-pub(crate) static ROWS: [Row; 31] = [
+pub(crate) static ROWS: &[Row] = &[
     Row {
         name: "group",
         of: "apps without ports",

@@ -29,7 +29,7 @@ const QUESTIONS: u32 = 1_000;
 const BATCHES: u64 = 50;
 const AGENTS: u32 = 100;
 /// Recorded percentages of the calls: off, the default, all.
-const SAMPLES: [u64; 3] = [0, 10, 100];
+const SAMPLES: &[u64] = &[0, 10, 100];
 
 /// Selects one kind of times of a host.
 type Chosen = fn(&Site) -> &CallTimes;
@@ -89,7 +89,7 @@ impl Site {
 pub(crate) async fn measure() -> Value {
     eprintln!("recording");
     let mut sites = Vec::new();
-    for sample in SAMPLES {
+    for &sample in SAMPLES {
         sites.push(Site::new(sample).await);
     }
     for round in 0..ROUNDS {

@@ -67,7 +67,7 @@ pub(crate) enum Kind {
 }
 
 /// Every kind: its target, its relative frequency, its duration in milliseconds.
-const KINDS: [(Kind, FaultTarget, u32, std::ops::Range<u64>); 17] = [
+const KINDS: &[(Kind, FaultTarget, u32, std::ops::Range<u64>)] = &[
     (Kind::KillDaemon, FaultTarget::Daemon, 16, 0..1_500),
     (Kind::StopDaemon, FaultTarget::Daemon, 4, 0..1_000),
     (Kind::FreezeDaemon, FaultTarget::Daemon, 4, 200..4_000),

@@ -27,7 +27,7 @@ pub(crate) enum Invariant {
 }
 
 impl Invariant {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: &'static [Self] = &[
         Self::WantedRunOnce,
         Self::AllHealthy,
         Self::NoneUnwanted,

@@ -40,7 +40,7 @@ enum With {
     Full,
 }
 
-const ALL: [With; 4] = [With::Nothing, With::Wrong, With::Reader, With::Full];
+const ALL: &[With] = &[With::Nothing, With::Wrong, With::Reader, With::Full];
 
 /// The table: the status of a rejection; `None` if the request is handled.
 fn rejection(need: Need, with: With) -> Option<u16> {
@@ -51,10 +51,10 @@ fn rejection(need: Need, with: With) -> Option<u16> {
     }
 }
 
-const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"];
+const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"];
 
 /// The routes of the admin port, without those of the services.
-const ADMIN: [&str; 23] = [
+const ADMIN: &[&str] = &[
     "/",
     "/health",
     "/metrics",
@@ -81,7 +81,7 @@ const ADMIN: [&str; 23] = [
 ];
 
 /// Changes that would be made although no id exists, so they are not sent with full credentials.
-const REAL_CHANGES: [&str; 10] = [
+const REAL_CHANGES: &[&str] = &[
     "/v2/leader",
     "/v2/groups",
     "/cluster/",
@@ -95,7 +95,7 @@ const REAL_CHANGES: [&str; 10] = [
 ];
 
 /// Paths that are rejected on every port.
-const MANGLED: [&str; 11] = [
+const MANGLED: &[&str] = &[
     r"/bootstrap/..\api\fw\v0\agent\scale\3",
     "/bootstrap/.%2e/api/fw/v0/agent/scale/3",
     "/bootstrap/%2e%2e/api/fw/v0/agent/scale/3",
@@ -326,7 +326,7 @@ fn need_through_admin(service: &str, method: &str, path: &str, methods: &[String
 }
 
 async fn check(daemon: &Daemon, port: &str, method: &str, path: &str, need: Need, failed: &mut Vec<String>) {
-    for with in ALL {
+    for &with in ALL {
         let is_real = !reads(method) && REAL_CHANGES.iter().any(|part| path.contains(part));
         if with == With::Full && is_real {
             continue;
@@ -352,7 +352,7 @@ async fn walk(daemon: &Daemon, services: &[Service]) -> Vec<String> {
     for (service, port, paths) in services {
         for (path, methods) in paths {
             let path = without_ids(path);
-            for method in METHODS {
+            for &method in METHODS {
                 let own = need(service, method, &path, methods);
                 check(daemon, port, method, &path, own, &mut failed).await;
                 let through_admin = format!("/v1/services/{service}{path}");
@@ -366,7 +366,7 @@ async fn walk(daemon: &Daemon, services: &[Service]) -> Vec<String> {
         "/api/fw/v0/agent/scale",
         "/api/fw/v0/agent/scale/3",
     ] {
-        for method in METHODS {
+        for &method in METHODS {
             let (status, answer) = daemon
                 .send("scripts", &format!("{method} {path}"), With::Full)
                 .await;
@@ -376,8 +376,8 @@ async fn walk(daemon: &Daemon, services: &[Service]) -> Vec<String> {
             check(daemon, "scripts", method, path, Need::Nothing, &mut failed).await;
         }
     }
-    for path in ADMIN {
-        for method in METHODS {
+    for &path in ADMIN {
+        for &method in METHODS {
             let need = match path {
                 // The reader's credentials count here too.
                 "/health" | "/ready" if reads(method) => Need::Nothing,
@@ -435,7 +435,7 @@ async fn mangled_paths_reach_nothing_on_leader_and_standby() {
     let before = site.leader.scale().await;
     for daemon in [&site.leader, &site.standby] {
         for port in ["admin", "apps", "workflow", "discovery", "kubernetes", "scripts"] {
-            for path in MANGLED {
+            for &path in MANGLED {
                 for (method, with) in [
                     ("GET", With::Nothing),
                     ("GET", With::Reader),

@@ -15,7 +15,7 @@ use transom_tests::metrics::Family;
 use crate::daemon::monitoring::{busy_site, families_of};
 
 /// The sections by prefix of the name; the first matching one is used.
-const SECTIONS: [(&str, &str); 12] = [
+const SECTIONS: &[(&str, &str)] = &[
     ("process_", "Process"),
     ("transom_admin_", "Admin port"),
     ("transom_apps_", "Apps"),

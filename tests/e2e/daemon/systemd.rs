@@ -15,7 +15,7 @@ use transom_tests::booted_root::BootedRoot;
 use crate::daemon::packages::{package, packages, previous_package};
 
 const SERVICE: &str = "transom.service";
-const SOCKETS: [&str; 3] = [
+const SOCKETS: &[&str] = &[
     "transom-admin.socket",
     "transom-apps.socket",
     "transom-discovery.socket",
@@ -28,7 +28,7 @@ const EXPOSURE: &str = "--threshold=16";
 const SECURITY_PAGE: &str = include_str!("../../../docs/operations/security.md");
 
 /// The kernel's errors for system calls that the unit forbids.
-const FORBIDDEN: [&str; 3] = [
+const FORBIDDEN: &[&str] = &[
     "Operation not permitted",
     "Permission denied",
     "Read-only file system",
@@ -36,7 +36,7 @@ const FORBIDDEN: [&str; 3] = [
 
 /// `systemctl VERB` for the sockets and the service.
 fn systemctl(booted: &BootedRoot, verb: &[&str]) {
-    booted.run(&[&["systemctl"], verb, SOCKETS.as_slice(), &[SERVICE]].concat());
+    booted.run(&[&["systemctl"], verb, SOCKETS, &[SERVICE]].concat());
 }
 
 /// A property of the service.
@@ -188,7 +188,7 @@ async fn units_serve_hardened_keep_ports_open_through_restarts_and_follow_an_upg
         return;
     };
     booted.install(&previous_package());
-    let all = [SOCKETS.as_slice(), &[SERVICE]].concat();
+    let all = [SOCKETS, &[SERVICE]].concat();
     booted.run(&[["systemd-analyze", "verify", "--man=no"].as_slice(), &all].concat());
     check_exposure(&booted);
     assert_eq!(active_state(&booted), "inactive");
@@ -206,7 +206,7 @@ async fn units_serve_hardened_keep_ports_open_through_restarts_and_follow_an_upg
         "/var/lib/cluster",
     ];
     booted.run(&[["systemd-run", "--quiet", "--unit=cluster"].as_slice(), &cluster].concat());
-    booted.run(&[["systemctl", "--quiet", "enable", "--now"].as_slice(), &SOCKETS].concat());
+    booted.run(&[["systemctl", "--quiet", "enable", "--now"].as_slice(), SOCKETS].concat());
     assert_eq!(active_state(&booted), "inactive");
     // A connection to the socket starts the daemon.
     get(&booted, "http://127.0.0.1:8080/v2/info").expect("an answer of the started daemon");

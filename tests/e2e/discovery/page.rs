@@ -15,7 +15,7 @@ use transom_tests::{http, set_proxies};
 const PAGE: &str = include_str!("../../../docs/discovery.md");
 const STATE: &str = include_str!("../../fixtures/discovery/small-a.json");
 /// The ports of the page: DNS, HTTP, admin, DNS over TLS and over HTTPS, and the master's port.
-const PORTS: [u16; 6] = [8053, 8123, 9990, 8853, 8443, 5050];
+const PORTS: &[u16] = &[8053, 8123, 9990, 8853, 8443, 5050];
 
 /// The page's blocks: their language and text.
 fn blocks(page: &str) -> Vec<(String, String)> {

@@ -24,7 +24,7 @@ const CASES: &str = include_str!("../../fixtures/discovery/config.json");
 
 /// The master's port in the recorded files, and the keys of the served ports.
 const RECORDED_MASTER: &str = ":15050";
-const RECORDED_PORTS: [&str; 2] = ["port", "httpport"];
+const RECORDED_PORTS: &[&str] = &["port", "httpport"];
 
 /// Waits for the log line with the HTTP address.
 fn http_address(daemon: &mut Transom) -> SocketAddr {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Keys whose values are not compared, because they depend on the site: flags differ by version and
 /// command line, metrics by past activity, attributes by agent, and `offer_constraints` by
 /// framework.
-pub const SITE_KEYS: [&str; 5] = [
+pub const SITE_KEYS: &[&str] = &[
     "flags",
     "get_flags",
     "get_metrics",
@@ -19,7 +19,7 @@ pub const SITE_KEYS: [&str; 5] = [
 /// Keys that may exist on one side only, because they depend on the state of machine and tasks:
 /// whether ports are in use, statistics of isolators, offers that are open at that moment, and
 /// executors whose processes have ended already.
-pub const OPTIONAL_KEYS: [&str; 8] = [
+pub const OPTIONAL_KEYS: &[&str] = &[
     "ports",
     "disk",
     "statistics",
@@ -32,7 +32,7 @@ pub const OPTIONAL_KEYS: [&str; 8] = [
 
 /// Keys that depend on the master's build. Builds of the same version differ in them, so these
 /// differences are reported separately.
-pub const BUILD_KEYS: [&str; 7] = [
+pub const BUILD_KEYS: &[&str] = &[
     "version",
     "build_date",
     "build_time",
@@ -49,7 +49,7 @@ const METRICS: usize = 10;
 
 /// Headers that must be present on both sides or on neither, and have the same value unless it is
 /// unique to the response.
-const HEADERS: [&str; 4] = ["Content-Type", "Allow", "WWW-Authenticate", "Mesos-Stream-Id"];
+const HEADERS: &[&str] = &["Content-Type", "Allow", "WWW-Authenticate", "Mesos-Stream-Id"];
 
 /// The differences between a recording and an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub fn heads(recorded: &Response, live: &Response) -> Differences {
             live.text()
         ));
     }
-    for name in HEADERS {
+    for &name in HEADERS {
         let (expected, found) = (recorded.head.header(name), live.head.header(name));
         let same = if name == "Mesos-Stream-Id" {
             expected.is_some() == found.is_some()

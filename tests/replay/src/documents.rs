@@ -16,7 +16,7 @@ const MOMENTS: [(&str, &str); 7] = [
 ];
 
 /// Documents that were recorded once, before any framework had subscribed.
-const ONCE: [(&str, &str); 13] = [
+const ONCE: &[(&str, &str)] = &[
     ("master_state", "/master/state"),
     ("master_slaves", "/master/slaves"),
     ("master_frameworks", "/master/frameworks"),
@@ -33,7 +33,7 @@ const ONCE: [(&str, &str); 13] = [
 ];
 
 /// Operator calls recorded at several moments.
-const CALLS: [&str; 17] = [
+const CALLS: &[&str] = &[
     "GET_HEALTH",
     "GET_FLAGS",
     "GET_VERSION",
@@ -66,8 +66,8 @@ fn operator_call(kind: &str) -> Request {
 
 /// Compares everything that was recorded before a framework had subscribed.
 pub(crate) async fn without_frameworks(run: &mut Run) {
-    at_moment(run, "01-0fw", &MOMENTS.map(|(name, _)| name), &CALLS).await;
-    for (name, path) in ONCE {
+    at_moment(run, "01-0fw", &MOMENTS.map(|(name, _)| name), CALLS).await;
+    for &(name, path) in ONCE {
         run.ask(&format!("1-main/01-0fw_{name}"), &Request::get(path))
             .await;
     }
@@ -87,7 +87,7 @@ pub(crate) async fn at_moment(run: &mut Run, moment: &str, documents: &[&str], c
 
 /// Compares all documents and calls of a moment at which all were recorded.
 pub(crate) async fn all_at_moment(run: &mut Run, moment: &str) {
-    at_moment(run, moment, &MOMENTS.map(|(name, _)| name), &CALLS).await;
+    at_moment(run, moment, &MOMENTS.map(|(name, _)| name), CALLS).await;
 }
 
 /// Compares unusual and invalid requests to the master.

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 /// A language, the target time in seconds on two cores with downloaded packages, and the plugin's
 /// source file.
-const LANGUAGES: [(&str, u64, &str); 3] = [
+const LANGUAGES: &[(&str, u64, &str)] = &[
     ("rust", 120, "src/lib.rs"),
     ("python", 180, "src/app.py"),
     ("javascript", 180, "plugin.js"),
@@ -47,7 +47,7 @@ pub(super) fn figures(transom: &Path, components: &Path, variables: &[(String, S
         daemon: Daemon::start(transom, components, &dir.path().join("state"))?,
     };
     let mut figures = serde_json::Map::new();
-    for (language, aim, source) in LANGUAGES {
+    for &(language, aim, source) in LANGUAGES {
         eprintln!("    {language}");
         let folder = dir.path().join(language);
         fs::create_dir(&folder)?;
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn every_documented_project_ends_with_a_copy_to_a_daemon() {
-        for (language, ..) in LANGUAGES {
+        for &(language, ..) in LANGUAGES {
             let page = format!("host/cli/templates/plugin/README.{language}.md");
             let page = fs::read_to_string(crate::steps::root().join(page)).unwrap();
             let commands = commands(&page);

@@ -16,14 +16,14 @@ use super::{Release, gzip, output};
 use crate::steps::root;
 
 /// The units of systemd.
-pub(super) const UNITS: [&str; 4] = [
+pub(super) const UNITS: &[&str] = &[
     "transom.service",
     "transom-admin.socket",
     "transom-apps.socket",
     "transom-discovery.socket",
 ];
 
-const SCRIPTS: [&str; 3] = ["postinst", "postrm", "prerm"];
+const SCRIPTS: &[&str] = &["postinst", "postrm", "prerm"];
 
 const MAINTAINER: &str = "Transom maintainers <maintainers@transom-project.invalid>";
 
@@ -65,7 +65,7 @@ pub(super) fn write(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Resu
             });
     control.add_text("DEBIAN/conffiles", &conffiles);
     control.add_file("DEBIAN/md5sums", Content::Bytes(md5sums(&dir, &tree)?));
-    for name in SCRIPTS {
+    for &name in SCRIPTS {
         let script = root().join("packaging/debian").join(name);
         control.add_program(&format!("DEBIAN/{name}"), Content::File(script));
     }
@@ -96,7 +96,7 @@ fn files(release: &Release, sbom: &[u8], work: &Path) -> anyhow::Result<Tree> {
     let packaging = root().join("packaging");
     let mut tree = Tree::default();
     tree.add_program("usr/bin/transom", Content::File(payload.binary.clone()));
-    for name in UNITS {
+    for &name in UNITS {
         let file = packaging.join("systemd").join(name);
         tree.add_file(&format!("lib/systemd/system/{name}"), Content::File(file));
     }

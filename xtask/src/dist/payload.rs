@@ -12,7 +12,7 @@ use crate::steps::root;
 
 /// Folders of `examples` that are packaged. Sources of plugins are not, because they need a
 /// checkout.
-const EXAMPLES: [&str; 6] = ["apps", "dags", "framework", "groups", "monitoring", "pods"];
+const EXAMPLES: &[&str] = &["apps", "dags", "framework", "groups", "monitoring", "pods"];
 
 /// The contents, with paths relative to the destination in a package.
 pub(super) struct Payload {
@@ -46,7 +46,7 @@ pub(super) fn collect(binary: &Path, components: &Path, work: &Path) -> anyhow::
         manual.add_file(name, Content::File(root().join(name)));
     }
     let mut examples = Tree::default();
-    for name in EXAMPLES {
+    for &name in EXAMPLES {
         let found = tree_of_folder(&root().join("examples").join(name), &|_| true)?;
         examples.add_tree(name, &found);
     }

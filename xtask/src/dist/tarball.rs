@@ -29,7 +29,7 @@ pub(super) fn write(release: &Release, sbom: &[u8]) -> anyhow::Result<()> {
     }
     let packaging = root().join("packaging");
     tree.add_text("transom.toml", &settings()?);
-    for name in super::debian::UNITS {
+    for &name in super::debian::UNITS {
         let file = packaging.join("systemd").join(name);
         tree.add_file(&format!("systemd/{name}"), Content::File(file));
     }

@@ -15,7 +15,7 @@ use crate::steps::{root, step, target};
 
 /// Names of Python programs, in the order of preference; the first is the version on which Airflow
 /// is used most.
-const PYTHONS: [&str; 5] = ["python3.11", "python3.12", "python3.13", "python3.10", "python3"];
+const PYTHONS: &[&str] = &["python3.11", "python3.12", "python3.13", "python3.10", "python3"];
 
 /// A file in each completed environment.
 const STAMP_FILE: &str = "packages";
@@ -32,7 +32,7 @@ struct PythonEnvironment {
     size: &'static str,
 }
 
-const ENVIRONMENTS: [PythonEnvironment; 6] = [
+const ENVIRONMENTS: &[PythonEnvironment] = &[
     // The programs that tests start, and the build tools of our distribution.
     PythonEnvironment {
         name: "airflow",
@@ -196,7 +196,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 fn python(versions: &std::ops::RangeInclusive<u32>) -> anyhow::Result<&'static str> {
     let (first, last) = (versions.start(), versions.end());
     let find_usable = || {
-        PYTHONS.into_iter().find(|name| {
+        PYTHONS.iter().copied().find(|name| {
             let script = format!(
                 "import sys, venv, ensurepip; sys.exit(not (3, {first}) <= sys.version_info[:2] <= (3, {last}))"
             );

@@ -16,7 +16,7 @@ use crate::steps::step;
 
 /// The version in Debian 12.
 const VERSION: &str = "1.20.2";
-const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+const PROGRAMS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 const SCRIPT: &str = include_str!("kubernetes.sh");
 /// Prefix of folders in which a build runs.
 const BUILD_PREFIX: &str = "building-";
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn folder_is_complete_when_it_has_every_program() {
         let folder = tempfile::tempdir().unwrap();
-        for program in PROGRAMS {
+        for &program in PROGRAMS {
             assert!(!is_complete(folder.path()), "before {program}");
             fs::write(folder.path().join(program), "").unwrap();
         }

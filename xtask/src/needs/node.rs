@@ -10,14 +10,14 @@ use crate::steps::{root, step, target};
 
 /// The reference implementation of a browser's `EventSource`, in the last version for Debian's Node.js
 /// 18, and a client of the apps API's events, which needs an older version.
-const PACKAGES: [(&str, &str); 2] = [("eventsource", "3.0.7"), ("marathon-event-bus-client", "0.1.7")];
+const PACKAGES: &[(&str, &str)] = &[("eventsource", "3.0.7"), ("marathon-event-bus-client", "0.1.7")];
 
 /// A file in each completed folder.
 const STAMP_FILE: &str = "packages";
 
 /// Installs missing packages.
 pub(super) fn install() -> anyhow::Result<()> {
-    for (name, version) in PACKAGES {
+    for &(name, version) in PACKAGES {
         package(name, version)?;
     }
     browser()

@@ -14,7 +14,7 @@ use transom_sdk::{ConfigError, Description, Plugin, export_bootstrap, log};
 
 /// The last line of the file in the script. No line of the YAML file equals it.
 const END: &str = "REGISTRIES";
-const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ash", "ksh"];
+const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "ksh"];
 
 /// The configuration: see `config.schema.json`.
 #[derive(Debug, Deserialize)]

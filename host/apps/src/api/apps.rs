@@ -310,7 +310,7 @@ pub(super) async fn post(
 }
 
 /// The parameters of a request that kills the tasks of an app.
-const KILL_PARAMETERS: [&str; 8] = [
+const KILL_PARAMETERS: &[&str] = &[
     "host",
     "scale",
     "wipe",

@@ -24,7 +24,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// The statuses of errors that any operation may have.
-const COMMON: [u16; 7] = [401, 403, 413, 415, 421, 502, 503];
+const COMMON: &[u16] = &[401, 403, 413, 415, 421, 502, 503];
 
 /// The validators by the text of their schema.
 static VALIDATORS: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::new(Mutex::default);

@@ -72,7 +72,7 @@ pub(super) async fn stream(
 }
 
 /// The query parameters of a stream. The configured ones are accepted in addition, and no others.
-pub(crate) const PARAMETERS: [&str; 4] = ["event_type", "filter", "plan-format", "ids"];
+pub(crate) const PARAMETERS: &[&str] = &["event_type", "filter", "plan-format", "ids"];
 
 /// The options of a stream with these parameters. `configured`: the parameters that are passed to
 /// the component.

@@ -77,7 +77,7 @@ impl Query {
     /// Whether the request embeds a part; the prefixes that name the embedding document are
     /// optional.
     pub(super) fn embeds(&self, what: &str) -> bool {
-        const PREFIXES: [&str; 3] = ["group.apps.", "apps.", "app."];
+        const PREFIXES: &[&str] = &["group.apps.", "apps.", "app."];
         let bare = |value: &str| {
             PREFIXES
                 .iter()

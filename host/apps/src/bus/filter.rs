@@ -12,7 +12,7 @@ use super::{Published, StreamKey};
 use crate::policies::View;
 
 /// Delays between retries while the component is busy.
-const BUSY_RETRY_DELAYS: [Duration; 3] = [
+const BUSY_RETRY_DELAYS: &[Duration] = &[
     Duration::from_millis(20),
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -124,7 +124,7 @@ impl Filter {
     /// Calls the view with a batch; retries a few times while it is busy.
     async fn call_view(&self, events: &[Event]) -> Result<Vec<Decision>, DecisionError> {
         let unavailable = |reason: String| Err(DecisionError::Unavailable(reason));
-        let mut retry_delays = BUSY_RETRY_DELAYS.into_iter();
+        let mut retry_delays = BUSY_RETRY_DELAYS.iter().copied();
         loop {
             let error = match tokio::time::timeout(DECISION_TIMEOUT, self.view.decide(events)).await {
                 Ok(Ok(decisions)) if decisions.len() == events.len() => return Ok(decisions),

@@ -135,14 +135,14 @@ pub(crate) fn plugin(change: &Change) -> Draft {
 
 /// Fields that the specification lists for `appDefinition` and that shown definitions omit when
 /// empty.
-const LIST_FIELDS: [&str; 5] = ["args", "constraints", "dependencies", "fetch", "healthChecks"];
+const LIST_FIELDS: &[&str] = &["args", "constraints", "dependencies", "fetch", "healthChecks"];
 
 /// A request created, updated or deleted an app; `app` is the current definition, or the last one
 /// of a deleted app.
 pub(crate) fn api_post(client: &str, uri: &str, app: &App) -> Draft {
     let mut definition = json!(app);
     if let Some(members) = definition.as_object_mut() {
-        for list in LIST_FIELDS {
+        for &list in LIST_FIELDS {
             members.entry(list).or_insert_with(|| json!([]));
         }
         members.entry("env").or_insert_with(|| json!({}));

@@ -12,10 +12,10 @@ use crate::deploy::{Change, SharedTexts};
 use crate::testing::app;
 
 /// Events of pods, which the tests of the API cover.
-const POD_EVENTS: [&str; 3] = ["pod_created_event", "pod_updated_event", "pod_deleted_event"];
+const POD_EVENTS: &[&str] = &["pod_created_event", "pod_updated_event", "pod_deleted_event"];
 
 /// Fields that the specification adds to upstream's.
-const ADDED: [&str; 3] = ["clientIp", "callbackUrl", "healthCheck"];
+const ADDED: &[&str] = &["clientIp", "callbackUrl", "healthCheck"];
 
 fn deployment(id: &SpecId) -> Deployment {
     let step = |kind| Step {

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// Members of Marathon's documents that are not part of a definition.
-const NOT_IN_DEFINITIONS: [&str; 13] = [
+const NOT_IN_DEFINITIONS: &[&str] = &[
     "deployments",
     "lastTaskFailure",
     "readinessCheckResults",

@@ -161,7 +161,7 @@ impl App {
     pub(crate) fn config(&self, checks: Checks) -> String {
         let document = serde_json::to_value(self).unwrap_or_default();
         let mut fields = BTreeMap::new();
-        for field in &EFFECTS {
+        for field in EFFECTS {
             let replaces = match field.name {
                 "check" => self.has_agent_check(checks),
                 _ => field.effect == Effect::Replace,
@@ -193,7 +193,7 @@ impl App {
     clippy::float_cmp,
     reason = "a number that a client did not change is the same"
 )]
-static EFFECTS: [Field<App>; 38] = fields![App;
+static EFFECTS: &[Field<App>] = fields![App;
     "id" id Nothing,
     "cmd" cmd Replace,
     "args" args Replace,
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn change_of_one_field_has_the_effect_of_that_field() {
         let full = full();
-        for field in &EFFECTS {
+        for field in EFFECTS {
             let mut document = members(&full);
             document[field.name] = match field.name {
                 "id" => json!("/c"),

@@ -29,7 +29,7 @@ pub(super) struct Field<T> {
 /// A table of fields of a type: the name in JSON, the field and the effect of each.
 macro_rules! fields {
     ($type:ty; $($name:literal $field:ident $effect:ident,)*) => {
-        [$($crate::model::effects::Field::<$type> {
+        &[$($crate::model::effects::Field::<$type> {
             name: $name,
             effect: $crate::model::effects::Effect::$effect,
             same: |old, new| old.$field == new.$field,

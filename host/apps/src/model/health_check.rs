@@ -99,7 +99,7 @@ pub(crate) struct HealthCommand {
 
 /// Parses one member of `healthChecks`. The port is not resolved yet.
 pub(super) fn read(check: &mut Reader<'_>) -> Option<HealthCheck> {
-    const PROTOCOLS: [(&str, HealthProtocol); 7] = [
+    const PROTOCOLS: &[(&str, HealthProtocol)] = &[
         ("HTTP", HealthProtocol::Http),
         ("HTTPS", HealthProtocol::Https),
         ("TCP", HealthProtocol::Tcp),
@@ -110,7 +110,7 @@ pub(super) fn read(check: &mut Reader<'_>) -> Option<HealthCheck> {
     ];
     let families = [("IPv4", IpProtocol::IPv4), ("IPv6", IpProtocol::IPv6)];
     let protocol = match check.raw("protocol") {
-        Some(_) => read_choice(check, "protocol", &PROTOCOLS)?,
+        Some(_) => read_choice(check, "protocol", PROTOCOLS)?,
         None => HealthProtocol::Http,
     };
     let command = check.nested("command", read_command).flatten();

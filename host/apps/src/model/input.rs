@@ -294,7 +294,7 @@ pub(super) fn read_artifact(item: &mut Reader<'_>) -> Option<Artifact> {
 
 /// The deprecated `uris`: archives are extracted.
 fn legacy_artifact(uri: String) -> Artifact {
-    const ARCHIVE_SUFFIXES: [&str; 9] = [
+    const ARCHIVE_SUFFIXES: &[&str] = &[
         ".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz", ".tgz", ".tbz2", ".txz", ".zip",
     ];
     let path = uri.split(['?', '#']).next().unwrap_or_default();

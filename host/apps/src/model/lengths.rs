@@ -12,7 +12,7 @@ const DEFAULT: usize = 1_000;
 const CONSTRAINT: &str = "Constraint";
 
 /// Members with another maximum.
-const OTHERS: [(&str, usize); 13] = [
+const OTHERS: &[(&str, usize)] = &[
     // Whole installations are described by one document.
     ("apps", 20_000),
     ("groups", 20_000),

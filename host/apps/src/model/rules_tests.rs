@@ -307,7 +307,7 @@ fn empty_variable_names_and_disabled_features_are_rejected_with_their_path() {
 /// Cases of health and readiness checks are replayed in `health_check` and `readiness`.
 #[test]
 fn defaults_match_the_normalization_fixtures() {
-    const CHECK_LISTS: [&str; 2] = ["healthChecks", "readinessChecks"];
+    const CHECK_LISTS: &[&str] = &["healthChecks", "readinessChecks"];
     let mut replayed = 0;
     for case in cases(include_str!("../../tests/fixtures/normalization.json")) {
         let input = case["input"].as_object().unwrap();

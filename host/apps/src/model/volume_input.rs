@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The access modes of the CSI specification.
-const ACCESS_MODES: [(&str, &str); 5] = [
+const ACCESS_MODES: &[(&str, &str)] = &[
     ("SINGLE_NODE_WRITER", "SINGLE_NODE_WRITER"),
     ("SINGLE_NODE_READER_ONLY", "SINGLE_NODE_READER_ONLY"),
     ("MULTI_NODE_READER_ONLY", "MULTI_NODE_READER_ONLY"),
@@ -163,7 +163,7 @@ fn read_csi(volume: &mut Reader<'_>) -> Option<CsiVolume> {
 
 fn read_capability(capability: &mut Reader<'_>) -> Option<CsiCapability> {
     let why = "expected an access mode of the CSI specification, such as SINGLE_NODE_WRITER";
-    let access_mode = required_choice(capability, "accessMode", &ACCESS_MODES, why);
+    let access_mode = required_choice(capability, "accessMode", ACCESS_MODES, why);
     let types = [("block", CsiAccess::Block), ("mount", CsiAccess::Mount)];
     let why = "expected block or mount";
     let access_type = required_choice(capability, "accessType", &types, why);

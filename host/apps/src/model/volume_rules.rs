@@ -154,13 +154,13 @@ fn dvdi_volume(volume: &DvdiVolume, path: &str, problems: &mut Problems) {
 /// Adds the problems of the options that the driver `rexray` knows.
 fn rexray_options(volume: &DvdiVolume, path: &str, problems: &mut Problems) {
     type Rule = (&'static str, fn(&str) -> bool, &'static str);
-    const RULES: [Rule; 4] = [
+    const RULES: &[Rule] = &[
         ("dvdi/volumetype", is_label, "a name"),
         ("dvdi/newfstype", is_label, "a name"),
         ("dvdi/iops", is_natural, "a whole number of 1 or more"),
         ("dvdi/overwritefs", is_boolean, "true or false"),
     ];
-    for (option, is_valid, expected) in RULES {
+    for &(option, is_valid, expected) in RULES {
         let value = volume.options.get(option).map(|value| value.trim());
         if let Some(value) = value.filter(|value| !is_valid(value)) {
             problems.add(

@@ -34,7 +34,7 @@ pub(crate) struct Deployments {
     daemon: Daemon,
 }
 
-const HEADINGS: [&str; 5] = ["id", "step", "current", "changes", "version"];
+const HEADINGS: &[&str] = &["id", "step", "current", "changes", "version"];
 
 impl Deployments {
     pub(super) async fn run(self) -> anyhow::Result<()> {
@@ -72,7 +72,7 @@ impl Deployments {
         }
         let list = api.get("v2/deployments?embed=deadline&embed=canary").await?;
         let rows = list.as_array().into_iter().flatten().map(row);
-        output::print(output, &list, &HEADINGS, rows)
+        output::print(output, &list, HEADINGS, rows)
     }
 }
 

@@ -17,7 +17,7 @@ const MAX_FILE: u64 = 256 << 20;
 
 /// Members of the API's documents that are not part of a definition. Without them, the output of
 /// `transom apps show --output json` is a definition again.
-const NO_PART: [&str; 14] = [
+const NO_PART: &[&str] = &[
     "version",
     "versionInfo",
     "tasks",

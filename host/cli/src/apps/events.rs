@@ -112,7 +112,7 @@ fn first_line(error: &anyhow::Error) -> String {
 
 /// One line about an event: time, kind, and the values of some common members.
 fn line(frame: &Frame, event: &Value) -> String {
-    const SUBJECT_MEMBERS: [&str; 12] = [
+    const SUBJECT_MEMBERS: &[&str] = &[
         "appId",
         "runSpecId",
         "podId",

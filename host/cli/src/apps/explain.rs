@@ -342,7 +342,7 @@ pub(super) struct Explanation {
 }
 
 /// The headings of the rows.
-pub(super) const HEADINGS: [&str; 5] = ["condition", "offers", "declined", "needed", "largest unused"];
+pub(super) const HEADINGS: &[&str] = &["condition", "offers", "declined", "needed", "largest unused"];
 
 /// `now` is the time of the request.
 pub(super) fn explanation(item: Item<'_>, locks: &[&Value], now: jiff::Timestamp) -> Explanation {

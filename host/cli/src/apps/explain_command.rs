@@ -52,7 +52,7 @@ impl Explain {
         let explanation = explain::explanation(item, &locks, jiff::Timestamp::now());
         let mut blocks = vec![explanation.lines_before.join("\n")];
         if !explanation.rows.is_empty() {
-            blocks.push(output::table(&explain::HEADINGS, explanation.rows));
+            blocks.push(output::table(explain::HEADINGS, explanation.rows));
         }
         let failure = failure.map(described);
         let lines_after: Vec<String> = failure.into_iter().chain(explanation.lines_after).collect();

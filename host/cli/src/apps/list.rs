@@ -31,7 +31,7 @@ pub(crate) struct List {
 /// The maximum number of characters of a command in the table.
 const MAX_COMMAND: usize = 40;
 
-const HEADINGS: [&str; 9] = [
+const HEADINGS: &[&str] = &[
     "id",
     "kind",
     "running",
@@ -77,7 +77,7 @@ impl List {
         output::print(
             self.daemon.output,
             &json!({"apps": apps, "pods": pods}),
-            &HEADINGS,
+            HEADINGS,
             rows,
         )
     }

@@ -27,7 +27,7 @@ pub(crate) struct Queue {
     daemon: Daemon,
 }
 
-const HEADINGS: [&str; 7] = ["id", "waiting", "since", "delay", "offers", "unused", "reason"];
+const HEADINGS: &[&str] = &["id", "waiting", "since", "delay", "offers", "unused", "reason"];
 
 impl Queue {
     pub(super) async fn run(self) -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ impl Queue {
         let items: Vec<Item<'_>> = explain::queue_items(&queue).filter(wanted).collect();
         let entries: Vec<&Value> = items.iter().map(|item| &**item).collect();
         let rows = items.iter().map(|item| row(*item));
-        output::print(self.daemon.output, &json!({"queue": entries}), &HEADINGS, rows)
+        output::print(self.daemon.output, &json!({"queue": entries}), HEADINGS, rows)
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Setting {
 }
 
 /// Members whose values are always strings, even if they look like JSON.
-const STRING_MAPS: [&str; 3] = ["env", "environment", "labels"];
+const STRING_MAPS: &[&str] = &["env", "environment", "labels"];
 
 /// Parses `KEY=VALUE`.
 pub(super) fn parse(text: &str) -> Result<Setting, String> {

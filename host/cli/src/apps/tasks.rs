@@ -21,7 +21,7 @@ pub(crate) struct Tasks {
     daemon: Daemon,
 }
 
-const HEADINGS: [&str; 7] = ["task", "app", "state", "health", "host", "ports", "since"];
+const HEADINGS: &[&str] = &["task", "app", "state", "health", "host", "ports", "since"];
 
 impl Tasks {
     pub(super) async fn run(self) -> anyhow::Result<()> {
@@ -63,7 +63,7 @@ impl Tasks {
         output::print(
             self.daemon.output,
             &json!({"tasks": tasks, "pods": pods}),
-            &HEADINGS,
+            HEADINGS,
             rows,
         )
     }

@@ -16,7 +16,7 @@ use crate::output::print_note;
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The path of the API.
-const PREFIX: [&str; 3] = ["api", "fw", "v0"];
+const PREFIX: &[&str] = &["api", "fw", "v0"];
 /// The maximum number of characters of an error's body in a message.
 const MAX_MESSAGE: usize = 500;
 

@@ -19,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a framework may fail to answer during an operation.
 const MAX_OUTAGE: Duration = Duration::from_mins(2);
 
-const PATH: [&str; 2] = ["datastore", "backups"];
+const PATH: &[&str] = &["datastore", "backups"];
 
 /// Back up the datastore of a framework; prints the name of the backup.
 ///
@@ -40,7 +40,7 @@ pub(crate) struct Backup {
 impl Backup {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.framework.api().await?;
-        let answer = api::document(&api.send(Method::POST, &PATH).await?);
+        let answer = api::document(&api.send(Method::POST, PATH).await?);
         let name = text(&answer, "name");
         ensure!(
             !name.is_empty(),
@@ -66,17 +66,17 @@ pub(crate) struct Backups {
 }
 
 /// The columns.
-const HEADINGS: [&str; 6] = ["name", "state", "engine", "version", "created", "size"];
+const HEADINGS: &[&str] = &["name", "state", "engine", "version", "created", "size"];
 
 impl Backups {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.framework.api().await?;
-        let document = api::document(&api.get(&PATH).await?);
+        let document = api::document(&api.get(PATH).await?);
         if self.output == Output::Json {
             return output::print_text(self.output, &document, "");
         }
         let mut out = io::stdout().lock();
-        writeln!(out, "{}", output::table(&HEADINGS, list(&document).map(row)))?;
+        writeln!(out, "{}", output::table(HEADINGS, list(&document).map(row)))?;
         let failed = list(&document).filter(|backup| backup["reason"].is_string());
         for backup in failed {
             let (name, reason) = (text(backup, "name"), text(backup, "reason"));
@@ -142,7 +142,7 @@ impl Restore {
 async fn report_progress(api: &Api, operation_name: &str, backup: &str) -> anyhow::Result<()> {
     let (mut reported, mut answered_at) = (String::new(), Instant::now());
     loop {
-        match api.get(&PATH).await {
+        match api.get(PATH).await {
             Ok(answer) => {
                 answered_at = Instant::now();
                 match progress(&api::document(&answer), operation_name, backup) {

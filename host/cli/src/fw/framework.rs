@@ -9,7 +9,7 @@ use crate::exit::Misconfigured;
 use crate::output::print_note;
 
 /// A framework whose name contains one of these, in lower case, is of this kind.
-const NAME_PARTS: [&str; 2] = ["fw", "m3s"];
+const NAME_PARTS: &[&str] = &["fw", "m3s"];
 /// The maximum number of names in a message.
 const MAX_NAMED: usize = 20;
 

@@ -39,11 +39,11 @@ impl Bench {
         let time = Duration::from_secs(self.seconds);
         let measured = candidate.bench(&cases, time).await;
         let figures = measured.with_context(|| self.subject.display_path())?;
-        output::print(self.output, &figures, &COLUMNS, figures.iter().map(row))
+        output::print(self.output, &figures, COLUMNS, figures.iter().map(row))
     }
 }
 
-const COLUMNS: [&str; 9] = [
+const COLUMNS: &[&str] = &[
     "case", "runs/s", "calls/s", "p50", "p90", "p99", "max", "cpu/call", "memory",
 ];
 

@@ -36,7 +36,7 @@ pub(super) fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
 }
 
 /// Suffixes of keys that name a unit.
-const UNITS: [&str; 2] = ["_micros", "_millis"];
+const UNITS: &[&str] = &["_micros", "_millis"];
 
 /// A value for a table: times and figures in readable form, digests abbreviated.
 pub(super) fn cell(key: &str, value: &Value) -> String {

@@ -72,7 +72,7 @@ pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 const MAX_NAME_LENGTH: usize = 64;
 /// Names that no Rust package may have. They are rejected for every language, because a plugin may
 /// later be rewritten in Rust.
-const RESERVED_NAMES: [&str; 41] = [
+const RESERVED_NAMES: &[&str] = &[
     "abstract",
     "alloc",
     "as",

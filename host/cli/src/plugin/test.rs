@@ -40,7 +40,7 @@ impl Test {
             update(&self.cases, &text, format, &mut reports)
                 .with_context(|| format!("cannot update {}", self.cases.display()))?;
         }
-        output::print(self.output, &reports, &COLUMNS, reports.iter().map(row))?;
+        output::print(self.output, &reports, COLUMNS, reports.iter().map(row))?;
         if self.output == Output::Table {
             for report in reports.iter().filter(|it| it.verdict != Verdict::Passed) {
                 print_failure(report);
@@ -53,7 +53,7 @@ impl Test {
     }
 }
 
-const COLUMNS: [&str; 6] = ["case", "verdict", "calls", "cpu", "wall", "memory"];
+const COLUMNS: &[&str] = &["case", "verdict", "calls", "cpu", "wall", "memory"];
 
 fn row(report: &Report) -> Vec<String> {
     vec![
@@ -133,7 +133,7 @@ fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// The keys of expected answers.
-const EXPECTATIONS: [&str; 2] = ["expect", "refused"];
+const EXPECTATIONS: &[&str] = &["expect", "refused"];
 
 /// Updates the expected answers in TOML. Comments and the order of keys are kept.
 fn updated_toml(text: &str, answers: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {

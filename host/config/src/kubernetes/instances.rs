@@ -25,7 +25,7 @@ const SHARED: &str = "kubernetes";
 const MAX_NAME: usize = 63;
 
 /// The keys of the port. They have no effect in an instance without its own port.
-const PORT_KEYS: [&str; 12] = [
+const PORT_KEYS: &[&str] = &[
     "hostname",
     "trusted_networks",
     "allowed_hosts",
@@ -41,7 +41,7 @@ const PORT_KEYS: [&str; 12] = [
 ];
 
 /// Groups of keys: an instance that sets one key of a group inherits none of the group.
-const INHERITANCE_GROUPS: [&[&str]; 3] = [
+const INHERITANCE_GROUPS: &[&[&str]] = &[
     &["tls_certificate", "tls_key", "ssl_crt_base64", "ssl_key_base64"],
     &["auth_username", "auth_password"],
     &["auth_read_only_username", "auth_read_only_password"],
@@ -233,7 +233,7 @@ impl Inheritance {
             }));
         }
         let mut inherited = shared.clone();
-        for group in INHERITANCE_GROUPS {
+        for &group in INHERITANCE_GROUPS {
             if group.iter().any(|key| own.contains_key(*key)) {
                 inherited.retain(|key, _| !group.contains(&key.as_str()));
             }

@@ -59,7 +59,7 @@ const fn variable(
 }
 
 #[rustfmt::skip]
-const VARIABLES: [Variable; 84] = [
+const VARIABLES: &[Variable] = &[
     variable("FRAMEWORK_USER", "", "framework_user", VariableForm::Text),
     variable("FRAMEWORK_NAME", "", "framework_name", VariableForm::Text),
     variable("FRAMEWORK_ROLE", "", "role", VariableForm::Text),
@@ -148,7 +148,7 @@ const VARIABLES: [Variable; 84] = [
 
 /// Variables of the program that this one replaces that have no effect here, and the reason.
 #[rustfmt::skip]
-const IGNORED: [(&str, &str); 13] = [
+const IGNORED: &[(&str, &str)] = &[
     ("CLEANUP_WAIT", "a lost node's task is replaced after ORCH_NODE_TIMEOUT"),
     ("CONTAINER_SOCK", "it has no effect in the program that Transom replaces, either"),
     ("DOCKER_RUNNING", "clients reach the server at the host name of its agent"),
@@ -179,7 +179,7 @@ fn ignored_of(is_set: impl Fn(&str) -> bool) -> Vec<String> {
 const VAULT: &str = "vault://";
 
 /// Variables of the whole daemon that may be such references in m3s and accept any text here.
-const SHARED: [&str; 8] = [
+const SHARED: &[&str] = &[
     "CLUSTER_PASSWORD",
     "CLUSTER_PRINCIPAL",
     "CLUSTER_USERNAME",
@@ -224,7 +224,7 @@ impl Variables {
             upstream,
             key,
             form,
-        } in &VARIABLES
+        } in VARIABLES
         {
             let other = if upstream.is_empty() {
                 None
@@ -360,7 +360,7 @@ mod tests {
             upstream,
             key,
             form,
-        } in &VARIABLES
+        } in VARIABLES
         {
             for name in [name, upstream].into_iter().filter(|name| !name.is_empty()) {
                 let section = read(&[(name, valid_value(*form))]).expect(name);

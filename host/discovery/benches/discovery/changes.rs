@@ -32,7 +32,7 @@ pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
     let used = usage::cpu(site.pid()).saturating_sub(before);
 
     let updating = add_and_remove_tasks(site, "beside", u32::MAX);
-    let asked = load.queries("a", &UDP_ARGS, site.dns(), site.pid());
+    let asked = load.queries("a", UDP_ARGS, site.dns(), site.pid());
     let beside = tokio::select! {
         () = updating => unreachable!("the changes outlast the load"),
         asked = asked => asked,

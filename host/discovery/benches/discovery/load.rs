@@ -12,7 +12,7 @@ use crate::site::Names;
 use transom_testkit::usage;
 
 /// dnsperf options: UDP, two clients.
-pub(crate) const UDP_ARGS: [&str; 4] = ["-m", "udp", "-c", "2"];
+pub(crate) const UDP_ARGS: &[&str] = &["-m", "udp", "-c", "2"];
 /// Names of one kind to query in turn; a much longer list is thinned out.
 const MAX_NAMES: usize = 20_000;
 
@@ -54,9 +54,9 @@ impl Load {
     /// A, SRV and missing names over UDP, and A over TCP.
     pub(crate) async fn dns(&self, server: SocketAddr, pid: u32) -> Value {
         json!({
-            "a": self.queries("a", &UDP_ARGS, server, pid).await,
-            "srv": self.queries("srv", &UDP_ARGS, server, pid).await,
-            "nxdomain": self.queries("nxdomain", &UDP_ARGS, server, pid).await,
+            "a": self.queries("a", UDP_ARGS, server, pid).await,
+            "srv": self.queries("srv", UDP_ARGS, server, pid).await,
+            "nxdomain": self.queries("nxdomain", UDP_ARGS, server, pid).await,
             "a_tcp": self.queries("a", &["-m", "tcp", "-c", "2"], server, pid).await,
         })
     }

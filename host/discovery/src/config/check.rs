@@ -296,7 +296,7 @@ pub fn ip_sources<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<IpSource>> {
     let mut sources = Vec::with_capacity(texts.len());
     for text in texts {
         let text = text.as_ref();
-        let Some(source) = IpSource::ALL.into_iter().find(|source| source.as_str() == text) else {
+        let Some(&source) = IpSource::ALL.iter().find(|source| source.as_str() == text) else {
             return Err(format!("{text:?} must be one of host, docker, mesos, netinfo"));
         };
         if sources.contains(&source) {

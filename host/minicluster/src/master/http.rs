@@ -71,7 +71,7 @@ pub(crate) async fn handle(
 }
 
 /// Paths that a master answers itself even if it does not lead.
-const LOCAL_PATHS: [&str; 6] = [
+const LOCAL_PATHS: &[&str] = &[
     "/",
     "/health",
     "/version",

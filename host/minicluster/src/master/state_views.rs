@@ -18,7 +18,7 @@ pub(crate) const BUILD_DATE: &str = "2026-11-20 00:00:00 UTC";
 pub(crate) const BUILD_TIME: f64 = 1_795_132_800.0;
 
 /// The states that `/state-summary` counts.
-const COUNTED_STATES: [TaskState; 10] = [
+const COUNTED_STATES: &[TaskState] = &[
     TaskState::Staging,
     TaskState::Starting,
     TaskState::Running,

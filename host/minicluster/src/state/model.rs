@@ -106,7 +106,7 @@ impl TaskState {
         }
     }
 
-    const ALL: [Self; 14] = [
+    const ALL: &'static [Self] = &[
         Self::Staging,
         Self::Starting,
         Self::Running,
@@ -125,7 +125,7 @@ impl TaskState {
 
     /// The state with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == name)
+        Self::ALL.iter().copied().find(|state| state.as_str() == name)
     }
 
     /// Whether no other state follows.

@@ -9,7 +9,7 @@ use crate::{config::Config, wire::json as doc};
 use serde_json::{Value, json};
 
 /// The lists that such a principal sees empty.
-const HIDDEN: [&str; 9] = [
+const HIDDEN: &[&str] = &[
     "frameworks",
     "completed_frameworks",
     "unregistered_frameworks",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-const UNITS: [(&str, u128); 7] = [
+const UNITS: &[(&str, u128)] = &[
     ("weeks", 604_800_000_000_000),
     ("days", 86_400_000_000_000),
     ("hrs", 3_600_000_000_000),

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 /// Replaces a secret.
 pub(crate) const MASK: &str = "********";
 /// Headers with credentials. A probe may build their values from its secrets.
-const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
+const CREDENTIALS: &[&str] = &["authorization", "proxy-authorization", "cookie"];
 /// Minimum length in bytes of a secret that is also masked inside longer texts. A shorter one would
 /// occur by chance.
 const MIN_PARTIAL_SECRET: usize = 4;

@@ -116,7 +116,7 @@ pub(crate) enum WithoutCalls {
 }
 
 /// The values of `rollout`, with the table that belongs to each.
-const ROLLOUTS: [(&str, Option<&str>); 6] = [
+const ROLLOUTS: &[(&str, Option<&str>)] = &[
     ("immediate", None),
     ("shadow", Some("shadow")),
     ("shadow-manual", Some("shadow")),

@@ -32,7 +32,7 @@ pub(crate) enum ManifestError {
 }
 
 /// Renamed keys of earlier manifests: table, old name, new name.
-const RENAMED: [(&str, &str, &str); 7] = [
+const RENAMED: &[(&str, &str, &str)] = &[
     ("", "promote", "rollout"),
     ("shadow", "for", "min-duration"),
     ("shadow", "calls", "min-calls"),
@@ -44,7 +44,7 @@ const RENAMED: [(&str, &str, &str); 7] = [
 
 /// Keys of earlier manifests that were removed without a replacement. They chose how an extension
 /// point answered while its plugin was disabled.
-const REMOVED: [&str; 2] = ["when-parked", "on-disabled"];
+const REMOVED: &[&str] = &["when-parked", "on-disabled"];
 
 /// A table from which each key is removed when it is read. Keys that remain at the end are unknown.
 pub(super) struct Section {

@@ -36,7 +36,7 @@ const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
 /// Maximum number of bytes that the daemon reads from standard error.
 const MAX_MESSAGE_BYTES: u64 = 4096;
 /// Parts of the error texts of Rust's runtime and of the operating system for exhausted memory.
-const OUT_OF_MEMORY_TEXTS: [&str; 2] = ["memory allocation of", "(os error 12)"];
+const OUT_OF_MEMORY_TEXTS: &[&str] = &["memory allocation of", "(os error 12)"];
 /// Processor time after the limit at which the kernel kills a process that survived the limit's
 /// signal, in seconds.
 const KILL_AFTER: u64 = 5;

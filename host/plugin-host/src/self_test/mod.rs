@@ -35,7 +35,7 @@ pub(crate) use recorded::{agents_of, case_of};
 pub(crate) use test_instance::TestInstance;
 
 /// The keys of a case that contain its expected answer.
-pub const ANSWER_KEYS: [&str; 2] = ["expect", "refused"];
+pub const ANSWER_KEYS: &[&str] = &["expect", "refused"];
 
 /// An expected or found answer: the keys `expect` and `refused`.
 pub type CaseAnswer = Map<String, Value>;

@@ -19,7 +19,7 @@ pub(crate) enum WorldName {
 }
 
 impl WorldName {
-    const ALL: [WorldName; 4] = [
+    const ALL: &'static [WorldName] = &[
         WorldName::CheckProbe,
         WorldName::AttributeMatcher,
         WorldName::BootstrapHandler,
@@ -51,7 +51,8 @@ impl WorldName {
 
     pub(crate) fn parse(text: &str) -> Option<WorldName> {
         WorldName::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|world| text == world.short() || text == world.full())
     }
 }

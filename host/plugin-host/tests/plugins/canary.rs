@@ -26,8 +26,8 @@ pub(crate) fn probe(rollout: &str, config: &str) -> String {
 pub(crate) const MANUAL: &str = "rollout = \"canary-manual\"\ncanary = { percent = 50 }";
 
 /// With 50 %, the canary of the plugin `odd` answers for these tasks.
-pub(crate) const CANARY_TASKS: [&str; 7] = ["t0", "t2", "t4", "t6", "t7", "t8", "t9"];
-pub(crate) const OTHER_TASKS: [&str; 3] = ["t1", "t3", "t5"];
+pub(crate) const CANARY_TASKS: &[&str] = &["t0", "t2", "t4", "t6", "t7", "t8", "t9"];
+pub(crate) const OTHER_TASKS: &[&str] = &["t1", "t3", "t5"];
 
 pub(crate) async fn probe_task(
     site: &Site,
@@ -51,10 +51,10 @@ async fn mark(site: &Site, task: &str) -> String {
 
 /// Checks that this version probes the canary's tasks, and "v1" the others.
 async fn assert_marks(site: &Site, canary: &str) {
-    for task in CANARY_TASKS {
+    for &task in CANARY_TASKS {
         assert_eq!(mark(site, task).await, canary, "{task}");
     }
-    for task in OTHER_TASKS {
+    for &task in OTHER_TASKS {
         assert_eq!(mark(site, task).await, "v1", "{task}");
     }
 }
@@ -160,7 +160,7 @@ async fn canary_answers_its_share_of_the_tasks() {
         "{change:?}"
     );
     assert_eq!(canary(&site, "odd"), None);
-    for task in CANARY_TASKS.iter().chain(&OTHER_TASKS) {
+    for task in CANARY_TASKS.iter().chain(OTHER_TASKS) {
         assert_eq!(mark(&site, task).await, "v2", "{task}");
     }
     assert!(site.status("odd").probation.is_some(), "v1 can still be restored");
@@ -291,7 +291,7 @@ async fn calls_keep_their_version_after_a_restart_and_aborted_files_are_ignored(
         .await;
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
     assert_eq!(canary(&site, "odd"), None);
-    for task in CANARY_TASKS.iter().chain(&OTHER_TASKS) {
+    for task in CANARY_TASKS.iter().chain(OTHER_TASKS) {
         assert_eq!(mark(&site, task).await, "v2", "{task}");
     }
     site.stop().await;

@@ -32,7 +32,7 @@ async fn trapping_canary_is_aborted_and_no_attempt_is_lost() {
     let site = odd_site().await;
     start_canary(&site, ODD, "odd", &probe(AUTO, "attempt = { do = \"trap\" }")).await;
     let mut changes = site.plugins.changes();
-    for task in CANARY_TASKS.iter().chain(&OTHER_TASKS) {
+    for task in CANARY_TASKS.iter().chain(OTHER_TASKS) {
         let found = probe_task(&site, task).await;
         assert!(
             matches!(&found, Ok(Outcome::Custom(report)) if report.contains("v1")),

@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [
+    const ALL: &'static [Kind] = &[
         Kind::Compiled,
         Kind::Component,
         Kind::Manifest,
@@ -204,7 +204,7 @@ impl ArtifactStore {
 /// used at all.
 fn open_folders(private: &Path) -> io::Result<Folders> {
     let mut folders = Folders::default();
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         let dir = private.join(kind.folder());
         folders[kind as usize] = Some(PrivateDir::open(&dir, kind.max_files(), u64::MAX)?);
     }
@@ -226,7 +226,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let private = root.path().join("own");
         let store = ArtifactStore::open(Some(&private));
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             let content = format!("{kind:?}").into_bytes();
             let name = digest(&content);
             assert_eq!(store.load(kind, &name).unwrap(), None);

@@ -22,7 +22,7 @@ const STATEMENT: &str = "application/vnd.in-toto+json";
 /// Prefix of a statement's type; a version follows.
 const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/";
 /// Media types of SBOM layers, as `cosign attach sbom` names them.
-const SBOMS: [&str; 4] = [
+const SBOMS: &[&str] = &[
     "text/spdx",
     "text/spdx+json",
     "application/vnd.cyclonedx+json",

@@ -13,7 +13,7 @@ struct Label {
 }
 
 /// The values of the label `result`.
-const RESULTS: [&str; 2] = ["done", "failed"];
+const RESULTS: &[&str] = &["done", "failed"];
 
 transom_common::metrics! {
     /// The counters of fetches, as registered. Cheap to clone.
@@ -39,7 +39,7 @@ impl FetchMetrics {
 
     /// Removes the series of a plugin that was removed.
     pub(super) fn forget(&self, plugin: &str) {
-        for result in RESULTS {
+        for &result in RESULTS {
             let plugin = plugin.to_owned();
             self.fetches.remove(&Label { plugin, result });
         }

@@ -57,7 +57,7 @@ const MAX_ATTESTATION: u64 = 16 << 20;
 /// Timeout of reading attestations, which delay the component.
 const ATTESTATIONS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Suffixes of the tags of attestations and of SBOMs, after the digest.
-const ATTESTATION_TAGS: [&str; 2] = ["att", "sbom"];
+const ATTESTATION_TAGS: &[&str] = &["att", "sbom"];
 /// Indexes are accepted too, so that the error for an index names it; otherwise the registry would
 /// answer 404.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json";
@@ -306,7 +306,7 @@ impl Puller {
                 tracing::warn!(%source, "the sigstore bundles of a component could not be listed: {error}");
                 &[]
             });
-            for kind in ATTESTATION_TAGS {
+            for &kind in ATTESTATION_TAGS {
                 let attached = self.attached(source, digest, kind, "the attestations' manifest");
                 manifests.extend(attached.await?);
             }

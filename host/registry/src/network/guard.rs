@@ -44,12 +44,12 @@ pub fn names_no_peer(ip: IpAddr) -> bool {
 }
 
 /// Metadata addresses of cloud providers outside link-local.
-const METADATA_V4: [Ipv4Addr; 3] = [
+const METADATA_V4: &[Ipv4Addr] = &[
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(168, 63, 129, 16),
     Ipv4Addr::new(192, 0, 0, 192),
 ];
-const METADATA_V6: [Ipv6Addr; 3] = [
+const METADATA_V6: &[Ipv6Addr] = &[
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),

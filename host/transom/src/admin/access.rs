@@ -18,7 +18,7 @@ const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom a
 
 /// The paths for supervisors and load balancers, which have no credentials. Their responses only reveal
 /// which services are ready and which daemon leads each framework.
-const UNPROTECTED_PATHS: [&str; 2] = ["/health", "/ready"];
+const UNPROTECTED_PATHS: &[&str] = &["/health", "/ready"];
 
 /// The rules of the port.
 pub(super) const RULES: AccessRules = AccessRules {

@@ -29,7 +29,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two events if nothing changes.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Fields that change all the time, in addition to the age of a service's data.
-const VOLATILE_FIELDS: [&str; 5] = [
+const VOLATILE_FIELDS: &[&str] = &[
     "/now",
     "/uptime_seconds",
     "/process",
@@ -73,7 +73,7 @@ impl SharedEvent {
             newest.read_at = Some(now);
             let document = (self.read)();
             let mut comparable = document.clone();
-            for field in VOLATILE_FIELDS {
+            for &field in VOLATILE_FIELDS {
                 comparable.pointer_mut(field).map(Value::take);
             }
             for service in comparable["services"].as_array_mut().into_iter().flatten() {

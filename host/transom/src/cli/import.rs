@@ -59,7 +59,7 @@ enum Kind {
 }
 
 /// All imported keys, by this program's names.
-const KEYS: [(&str, Kind); 30] = [
+const KEYS: &[(&str, Kind)] = &[
     ("cluster_ssl", Kind::Boolean),
     ("master", Kind::Text),
     ("framework_name", Kind::Text),

@@ -7,7 +7,7 @@ use super::{Page, pages};
 use crate::cli::CommandLine;
 
 /// Tokens that end a command in a shell.
-const SEPARATORS: [&str; 10] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "<<END"];
+const SEPARATORS: &[&str] = &["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "<<END"];
 
 /// The command lines of a page that call `transom`, with their places: all lines of `sh` blocks, and
 /// lines after a prompt in `text` blocks.

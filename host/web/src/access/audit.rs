@@ -22,7 +22,7 @@ pub(crate) struct Forwarded;
 const TARGET: &str = "transom::audit";
 const MASK: &str = "********";
 /// Parts of the names of parameters whose values are secret.
-const SECRET_NAMES: [&str; 7] = [
+const SECRET_NAMES: &[&str] = &[
     "auth",
     "credential",
     "key",

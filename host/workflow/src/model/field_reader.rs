@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use transom_web::Problems;
 
 /// The maximum lengths of lists and objects, far above what jobs use. The OpenAPI document has them, too.
-const MAX_LENGTHS: [(&str, usize); 6] = [
+const MAX_LENGTHS: &[(&str, usize)] = &[
     ("attributes", 200),
     ("command", 10_000),
     ("environment", 5_000),

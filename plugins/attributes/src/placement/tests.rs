@@ -8,7 +8,7 @@ use crate::agents::Agents;
 use crate::tally::lookups;
 
 /// All operators, with an operand that some agents satisfy.
-const OPERATORS: [(&str, &str, Option<&str>); 13] = [
+const OPERATORS: &[(&str, &str, Option<&str>)] = &[
     ("@hostname", "UNIQUE", None),
     ("rack", "UNIQUE", None),
     ("rack", "CLUSTER", None),
@@ -137,7 +137,7 @@ fn work(operator: (&str, &str, Option<&str>), size: u32) -> [usize; 3] {
 
 #[test]
 fn work_of_a_call_grows_with_candidates_and_instances_not_with_their_product() {
-    for operator in OPERATORS {
+    for &operator in OPERATORS {
         let (small, large) = (work(operator, 1000), work(operator, 8000));
         for (small, large) in small.into_iter().zip(large) {
             assert!(large <= 9 * small, "{operator:?}: {small} and {large} lookups");

@@ -25,7 +25,7 @@ pub(super) struct Spanned<'t> {
 }
 
 /// The symbols. A symbol precedes its own prefixes, so that the longest one matches.
-const SYMBOLS: [&str; 24] = [
+const SYMBOLS: &[&str] = &[
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "+", "-", "*", "/", "%", "?", ":", "(", ")", "[", "]",
     "{", "}", ",", ".",
 ];
@@ -118,7 +118,7 @@ impl<'t> Lexer<'t> {
                 self.while_(|c| c == '_' || c.is_ascii_alphanumeric()),
             ));
         }
-        if let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
+        if let Some(symbol) = SYMBOLS.iter().copied().find(|symbol| rest.starts_with(symbol)) {
             self.position += symbol.len();
             return Ok(Token::Symbol(symbol));
         }

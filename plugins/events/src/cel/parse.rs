@@ -51,7 +51,7 @@ struct Parser<'t> {
 
 type Parsed = Result<Node, Refusal>;
 
-const RELATIONS: [(&str, Operator); 6] = [
+const RELATIONS: &[(&str, Operator)] = &[
     ("==", Operator::Equal),
     ("!=", Operator::NotEqual),
     ("<", Operator::Less),
@@ -59,14 +59,14 @@ const RELATIONS: [(&str, Operator); 6] = [
     (">", Operator::Greater),
     (">=", Operator::GreaterOrEqual),
 ];
-const SUMS: [(&str, Operator); 2] = [("+", Operator::Add), ("-", Operator::Subtract)];
-const PRODUCTS: [(&str, Operator); 3] = [
+const SUMS: &[(&str, Operator)] = &[("+", Operator::Add), ("-", Operator::Subtract)];
+const PRODUCTS: &[(&str, Operator)] = &[
     ("*", Operator::Multiply),
     ("/", Operator::Divide),
     ("%", Operator::Remainder),
 ];
 /// Identifiers that CEL reserves. Fields may have these names.
-const RESERVED: [&str; 17] = [
+const RESERVED: &[&str] = &[
     "as",
     "break",
     "const",
@@ -85,7 +85,7 @@ const RESERVED: [&str; 17] = [
     "void",
     "while",
 ];
-const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
+const KEYWORDS: &[&str] = &["true", "false", "null", "in"];
 
 impl<'t> Parser<'t> {
     fn peek(&self) -> &Token<'t> {
@@ -247,7 +247,7 @@ impl<'t> Parser<'t> {
             let operator = if matches!(self.peek(), Token::Name("in")) {
                 self.advance();
                 Operator::In
-            } else if let Some(operator) = self.operator(&RELATIONS) {
+            } else if let Some(operator) = self.operator(RELATIONS) {
                 operator
             } else {
                 return Ok(left);
@@ -286,11 +286,11 @@ impl<'t> Parser<'t> {
     }
 
     fn sum(&mut self) -> Parsed {
-        self.chain(&SUMS, Self::product)
+        self.chain(SUMS, Self::product)
     }
 
     fn product(&mut self) -> Parsed {
-        self.chain(&PRODUCTS, Self::unary)
+        self.chain(PRODUCTS, Self::unary)
     }
 
     fn chain(&mut self, table: &[(&str, Operator)], operand: fn(&mut Self) -> Parsed) -> Parsed {

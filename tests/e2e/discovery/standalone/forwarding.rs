@@ -18,7 +18,7 @@ use super::{Lookups, STATE_A, WEB_ADDRESS_A};
 
 const PAGE: &str = include_str!("../../../../docs/discovery.md");
 /// The addresses of the daemons on the page.
-const DAEMONS: [&str; 2] = ["10.0.0.7", "10.0.0.8"];
+const DAEMONS: &[&str] = &["10.0.0.7", "10.0.0.8"];
 /// The key of the root zone as in Debian's package `dns-root-data`. With it, a name server validates
 /// answers.
 const ROOT_KEY: &str = "20326 8 2 \"E06D44B80B8F1D39A95C0B0D7C65D08458E880409BBC683457104237C7F8EC8D\"";

@@ -11,7 +11,7 @@ const REFERENCE: &str = "#/components/schemas/";
 
 /// The members that definitions in requests must have, by schema; schemas that are not listed
 /// require none. Members that distinguish the alternatives of a schema are always required.
-const REQUIRED: [(&str, &[&str]); 18] = [
+const REQUIRED: &[(&str, &[&str])] = &[
     ("Artifact", &["uri"]),
     ("CsiCapability", &["accessMode", "accessType"]),
     ("CsiOptions", &["pluginName", "capability"]),
@@ -33,7 +33,7 @@ const REQUIRED: [(&str, &[&str]); 18] = [
 ];
 
 /// Schemas whose alternatives are distinguished by no required member.
-const ALTERNATIVES_WITH_DEFAULTS: [&str; 2] = ["UnreachableStrategy", "Scaling"];
+const ALTERNATIVES_WITH_DEFAULTS: &[&str] = &["UnreachableStrategy", "Scaling"];
 
 /// Adds the schemas `AppInput`, `PodInput` and `GroupInput`, and those that they refer to.
 pub(super) fn add(schemas: &mut Map<String, Value>) {

@@ -30,12 +30,12 @@ pub(super) trait Operation: Sized {
 impl Operation for Route<Api> {
     fn change(self) -> Self {
         self.parameters(&["force"])
-            .parameters(&CHANGE)
+            .parameters(CHANGE)
             .errors(&[400, 403, 409, 503])
     }
 
     fn deletion(self) -> Self {
-        let route = self.parameters(&["forceUnlessFalse"]).parameters(&CHANGE);
+        let route = self.parameters(&["forceUnlessFalse"]).parameters(CHANGE);
         route.errors(&[400, 403, 409, 503])
     }
 

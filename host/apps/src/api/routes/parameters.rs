@@ -4,7 +4,7 @@ use transom_web::routes::Parameter;
 use transom_web::routes::Values::{Examples, Flag, From, List, ListOf, OneOf, Pattern, Text};
 
 /// The parameters of every change, in addition to `force`.
-pub(super) const CHANGE: [&str; 4] = ["deadline", "onDeadline", "canary", "canarySeconds"];
+pub(super) const CHANGE: &[&str] = &["deadline", "onDeadline", "canary", "canarySeconds"];
 
 const FORCE: &str =
     "Also changes what running deployments lock; these are cancelled, and their instances left as they are.";

@@ -86,7 +86,7 @@ impl Pod {
 }
 
 /// Every field of [`Pod`]. The effect of `containers` is that of the changed fields of containers.
-static FIELDS: [Field<Pod>; 17] = fields![Pod;
+static FIELDS: &[Field<Pod>] = fields![Pod;
     "id" id Nothing,
     "labels" labels InPlace,
     "version" version Nothing,
@@ -107,7 +107,7 @@ static FIELDS: [Field<Pod>; 17] = fields![Pod;
 ];
 
 /// Every field of [`PodContainer`].
-static CONTAINER_FIELDS: [Field<PodContainer>; 16] = fields![PodContainer;
+static CONTAINER_FIELDS: &[Field<PodContainer>] = fields![PodContainer;
     "name" name Replace,
     "exec" exec Replace,
     "resources" resources Replace,
@@ -212,8 +212,8 @@ mod tests {
     #[test]
     fn every_field_has_an_effect() {
         let full = json!(full());
-        assert_eq!(names(&FIELDS), members(&full));
-        assert_eq!(names(&CONTAINER_FIELDS), members(&full["containers"][0]));
+        assert_eq!(names(FIELDS), members(&full));
+        assert_eq!(names(CONTAINER_FIELDS), members(&full["containers"][0]));
     }
 
     #[test]
@@ -226,8 +226,8 @@ mod tests {
             };
             fields.iter().map(|field| (field.name, row(field))).collect()
         }
-        assert_eq!(documented("## Pods"), rows(&FIELDS));
-        assert_eq!(documented("### Containers of a pod"), rows(&CONTAINER_FIELDS));
+        assert_eq!(documented("## Pods"), rows(FIELDS));
+        assert_eq!(documented("### Containers of a pod"), rows(CONTAINER_FIELDS));
     }
 
     #[test]
@@ -242,11 +242,11 @@ mod tests {
             assert_eq!(same, effect != Effect::Replace, "{name}: the configuration");
             effect
         };
-        for field in &FIELDS {
+        for field in FIELDS {
             let found = effect(changed(&document, field.name), field.name);
             assert_eq!(found, field.effect, "{}", field.name);
         }
-        for field in &CONTAINER_FIELDS {
+        for field in CONTAINER_FIELDS {
             let mut other = document.clone();
             other["containers"][0] = changed(&document["containers"][0], field.name);
             let found = effect(other, field.name);

@@ -26,7 +26,7 @@ use crate::time::Moment;
 use transom_web::Problems;
 
 /// The operators of constraints in documents, with their canonical names.
-const OPERATORS: [(&str, &str); 7] = [
+const OPERATORS: &[(&str, &str)] = &[
     ("UNIQUE", "UNIQUE"),
     ("CLUSTER", "CLUSTER"),
     ("GROUP_BY", "GROUP_BY"),
@@ -209,7 +209,7 @@ fn read_constraints(placement: &mut Reader<'_>) -> Vec<Constraint> {
             }
         }
         let field = constraint.string("fieldName");
-        let operator = read_choice(constraint, "operator", &OPERATORS);
+        let operator = read_choice(constraint, "operator", OPERATORS);
         let value = constraint.string("value");
         let pair = [field?, operator?.to_owned()];
         Some(Constraint(pair.into_iter().chain(value).collect()))

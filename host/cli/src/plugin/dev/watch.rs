@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 /// Debounce time: an editor writes several files, or one file in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Folders that tools write to.
-const OUTPUT_FOLDERS: [&str; 6] = ["target", "out", "node_modules", "__pycache__", "build", "dist"];
+const OUTPUT_FOLDERS: &[&str] = &["target", "out", "node_modules", "__pycache__", "build", "dist"];
 /// The maximum number of files in a fingerprint, and the maximum depth of folders.
 const MAX_FILES: usize = 20_000;
 const MAX_DEPTH: usize = 32;

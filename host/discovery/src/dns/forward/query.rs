@@ -13,7 +13,7 @@ const EMPTY_OPT_BYTES: usize = 11;
 
 /// EDNS options that are hop-by-hop and not forwarded: cookies (RFC 7873), keepalive (RFC 7828),
 /// padding (RFC 7830).
-const HOP_BY_HOP_OPTIONS: [u16; 3] = [10, 11, 12];
+const HOP_BY_HOP_OPTIONS: &[u16] = &[10, 11, 12];
 
 /// The client's EDNS without hop-by-hop options.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -86,7 +86,7 @@ impl SeriesEncoder<'_> {
             .encoder
             .encode_descriptor("calls", help, None, MetricType::Counter)?;
         for (labels, totals) in &self.series {
-            for outcome in CallOutcome::ALL {
+            for &outcome in CallOutcome::ALL {
                 let labels = CallLabels {
                     plugin: labels.plugin.clone(),
                     version: labels.version.clone(),

@@ -42,7 +42,7 @@ pub(crate) enum CallOutcome {
 }
 
 impl CallOutcome {
-    const ALL: [CallOutcome; 6] = [
+    const ALL: &'static [CallOutcome] = &[
         CallOutcome::Answered,
         CallOutcome::Refused,
         CallOutcome::Trapped,

@@ -24,7 +24,7 @@ fn encoded(registry: &Registry) -> String {
 fn every_call_outcome_is_counted_under_its_name() {
     let (registry, versions) = registered();
     let metrics = version(&versions, "p", "1.0+ab");
-    for ending in CallOutcome::ALL {
+    for &ending in CallOutcome::ALL {
         metrics.count_call(ending);
     }
     let text = encoded(&registry);

@@ -63,7 +63,7 @@ mod tests {
         hash.share()
     }
 
-    const SHARES: [(&str, &[&str], u64); 7] = [
+    const SHARES: &[(&str, &[&str], u64)] = &[
         ("check-http", &["web.1"], 63),
         ("check-http", &["web.2"], 82),
         ("check-tcp", &["web.1"], 19),
@@ -78,7 +78,7 @@ mod tests {
     /// the other.
     #[test]
     fn shares_are_the_same_in_every_daemon() {
-        for (plugin, parts, expected) in SHARES {
+        for &(plugin, parts, expected) in SHARES {
             assert_eq!(share(plugin, parts), expected, "{plugin} {parts:?}");
         }
         let mut container = KeyHash::of("bootstrap");

@@ -77,7 +77,7 @@ pub(super) enum Line {
 }
 
 /// Keys of a case that contain what a component returned: the answer, and a probe's steps.
-const RETURNED_KEYS: [&str; 3] = [ANSWER_KEYS[0], ANSWER_KEYS[1], "steps"];
+const RETURNED_KEYS: &[&str] = &[ANSWER_KEYS[0], ANSWER_KEYS[1], "steps"];
 
 impl CallRecord {
     /// Converts a call. `agents` is the number of its agent set.

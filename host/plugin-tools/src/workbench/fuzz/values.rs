@@ -7,7 +7,7 @@ use super::random::Random;
 
 /// Texts that often reveal errors, such as empty and very long ones, control characters and unusual
 /// Unicode.
-const TEXTS: [&str; 26] = [
+const TEXTS: &[&str] = &[
     "",
     " ",
     "/",
@@ -62,7 +62,7 @@ impl Values {
     pub(super) fn text(&mut self) -> String {
         match self.random.below(10) {
             0..4 if !self.words.is_empty() => self.random.pick(&self.words).clone(),
-            0..8 => (*self.random.pick(&TEXTS)).to_owned(),
+            0..8 => (*self.random.pick(TEXTS)).to_owned(),
             8 => {
                 let length = *self.random.pick(&[2, 63, 64, 255, 256, 4096]);
                 "x".repeat(length)

@@ -86,7 +86,7 @@ fn probe(values: &mut Values) -> Case {
     case
 }
 
-const ERRORS: [&str; 9] = [
+const ERRORS: &[&str] = &[
     "denied",
     "unresolved",
     "refused",
@@ -101,7 +101,7 @@ const ERRORS: [&str; 9] = [
 /// Generates an answer to the step that an attempt requests.
 pub(super) fn answer(step: RequestedStep, values: &mut Values) -> Value {
     if values.random.one_in(5) {
-        let kind = *values.random.pick(&ERRORS);
+        let kind = *values.random.pick(ERRORS);
         return json!({ "error": { "kind": kind, "message": values.text() } });
     }
     let max_bytes = step.max_bytes as usize;
@@ -149,7 +149,7 @@ fn attribute(values: &mut Values) -> Value {
     }
 }
 
-const OPERATORS: [&str; 9] = [
+const OPERATORS: &[&str] = &[
     "IS", "IN", "LIKE", "UNLIKE", "CLUSTER", "GROUP_BY", "MAX_PER", "UNIQUE", "OTHER",
 ];
 
@@ -167,7 +167,7 @@ fn constraint(values: &mut Values) -> Value {
     } else {
         values.text()
     };
-    let operator = *values.random.pick(&OPERATORS);
+    let operator = *values.random.pick(OPERATORS);
     match values.maybe_text() {
         Some(operand) => json!([field, operator, operand]),
         None => json!([field, operator]),
@@ -234,7 +234,7 @@ fn matcher(values: &mut Values) -> Case {
     case
 }
 
-const KINDS: [&str; 5] = [
+const KINDS: &[&str] = &[
     "status_update_event",
     "app_terminated_event",
     "api_post_event",
@@ -244,7 +244,7 @@ const KINDS: [&str; 5] = [
 
 fn kind(values: &mut Values) -> String {
     if values.random.one_in(2) {
-        (*values.random.pick(&KINDS)).to_owned()
+        (*values.random.pick(KINDS)).to_owned()
     } else {
         values.text()
     }

@@ -10,7 +10,7 @@ use super::rig::{Fault, Rig};
 use crate::testing::{offer, spec, task_request};
 use crate::{Reason, RunSpec, SchedulerApi};
 
-const FAULTS: [Fault; 6] = [
+const FAULTS: &[Fault] = &[
     Fault::Trap,
     Fault::Hang,
     Fault::CpuExhausted,
@@ -37,7 +37,7 @@ fn offers(round: &str, count: u32) -> Vec<transom_cluster::v1::Offer> {
 
 #[tokio::test]
 async fn run_spec_on_which_the_matcher_fails_delays_no_other() {
-    for fault in FAULTS {
+    for &fault in FAULTS {
         let mut rig = registered(Rig::new().await).await;
         rig.script.faults.lock().unwrap().insert("/bad".to_owned(), fault);
         let specs = ["/bad", "/a", "/b"].map(|id| Arc::new(spec(id)));

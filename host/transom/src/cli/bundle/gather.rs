@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_PLUGINS: usize = 50;
 
 /// Documents of the daemon's admin port: path, file and description.
-const ADMIN: [(&[&str], &str, &str); 3] = [
+const ADMIN: &[(&[&str], &str, &str)] = &[
     (&["ready"], "ready.json", "readiness of the services"),
     (&["metrics"], "metrics.txt", "metrics"),
     (&["v1", "plugins"], "plugins.json", "plugins"),
@@ -164,7 +164,7 @@ impl Gathered {
     }
 
     async fn admin(&mut self, connection: &Connection) {
-        for (path, name, about) in ADMIN {
+        for &(path, name, about) in ADMIN {
             // `/ready` of a daemon that is not ready has an error status and a body.
             match connection.get_any_status(path, TIMEOUT).await {
                 Ok((_, body)) if Path::new(name).extension().is_some_and(|it| it == "txt") => {

@@ -8,9 +8,9 @@ const MASK: &str = "********";
 /// else. It is only masked where the configuration itself is printed.
 const MIN_LENGTH: usize = 4;
 /// Values below these keys are masked: environments of tasks often contain passwords.
-const PLACES: [&str; 6] = ["env", "environment", "secrets", "cmd", "args", "uris"];
+const PLACES: &[&str] = &["env", "environment", "secrets", "cmd", "args", "uris"];
 /// A key that contains one of these words names a secret.
-const WORDS: [&str; 7] = [
+const WORDS: &[&str] = &[
     "password",
     "passwd",
     "secret",

@@ -21,7 +21,7 @@ const MAX_FILES: usize = 1000;
 const VARIABLES: &str = "MARATHON_";
 /// Beginnings of variables that are not flags: Marathon passes them to tasks, or its launcher reads
 /// them.
-const NOT_FLAGS: [&str; 2] = ["app_", "java_args"];
+const NOT_FLAGS: &[&str] = &["app_", "java_args"];
 
 /// The variable with the credentials of the API, if the flag is not set.
 const CREDENTIALS_VARIABLE: &str = "MESOSPHERE_HTTP_CREDENTIALS";

@@ -8,7 +8,7 @@ use crate::cel::tree::{Expression, Function, Macro, Node, Pattern};
 use crate::cel::{MAX_MACROS, MAX_PATTERNS, Refusal};
 
 /// Functions that are called on a value.
-const METHODS: [&str; 10] = [
+const METHODS: &[&str] = &[
     "size",
     "matches",
     "contains",

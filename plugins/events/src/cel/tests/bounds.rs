@@ -182,7 +182,7 @@ impl Random {
 
 #[test]
 fn random_texts_are_compiled_or_rejected() {
-    const PARTS: [&str; 62] = [
+    const PARTS: &[&str] = &[
         "event",
         "kind",
         "subject",
