@@ -156,7 +156,7 @@ impl Discovery {
     }
 
     /// Whether the first zone has been built, so that lookups are answered, and has the tasks.
-    pub fn ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.shared.zone.load().is_some() && self.problem().is_none()
     }
 

@@ -109,7 +109,7 @@ pub(crate) fn check_always(journals: &Journals, running: &[Process]) -> Vec<Brea
     let mut by_task: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
     for process in running {
         by_task.entry(&process.task).or_default().push(process.pid);
-        if journals.ended(process) {
+        if journals.has_ended(process) {
             breaches.push((
                 Invariant::TerminalStays,
                 format!(

@@ -115,7 +115,7 @@ impl Journals {
     }
 
     /// Whether the journals contain the end of this process.
-    pub(crate) fn ended(&self, process: &Process) -> bool {
+    pub(crate) fn has_ended(&self, process: &Process) -> bool {
         let key = (process.task.clone(), process.framework.clone());
         self.lives.get(&key).is_some_and(|lives| {
             lives
@@ -213,12 +213,12 @@ mod tests {
             pid: 7,
             start: 5,
         };
-        assert!(!journals.ended(&process));
+        assert!(!journals.has_ended(&process));
         writeln!(file, "{}", &line("exit")[20..]).unwrap();
         journals.read().unwrap();
-        assert!(journals.ended(&process));
+        assert!(journals.has_ended(&process));
         assert!(
-            !journals.ended(&Process { start: 6, ..process }),
+            !journals.has_ended(&Process { start: 6, ..process }),
             "the pid was used again"
         );
     }

@@ -58,7 +58,7 @@ pub(crate) async fn serve(master: String) {
         .start(client, &mut registry, token.clone())
         .await
         .unwrap();
-    while !discovery.ready() {
+    while !discovery.is_ready() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let built = start.elapsed().as_millis();

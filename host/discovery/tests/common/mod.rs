@@ -143,7 +143,7 @@ impl Followed {
     }
 
     pub(crate) async fn ready(&self) {
-        wait_until("a zone", async || self.discovery.ready()).await;
+        wait_until("a zone", async || self.discovery.is_ready()).await;
     }
 
     pub(crate) async fn udp(&self, query: &Message) -> Message {

@@ -208,7 +208,7 @@ async fn lookups_fail_before_the_first_zone() {
     })
     .await;
     let discovery = master.followed(Settings::default()).await;
-    assert!(!discovery.discovery.ready());
+    assert!(!discovery.discovery.is_ready());
     let answer = discovery.udp(&query("leader.mesos.", RecordType::A)).await;
     assert_eq!(
         (answer.metadata.response_code, answer.metadata.authoritative),

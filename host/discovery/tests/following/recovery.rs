@@ -43,7 +43,7 @@ async fn first_zone_waits_for_the_agents_of_a_new_leader() {
     let discovery = master.followed(Settings::default()).await;
     let waits_for = async |agents: usize| {
         wait_until("the reason", async || {
-            assert!(!discovery.discovery.ready(), "an incomplete zone is served");
+            assert!(!discovery.discovery.is_ready(), "an incomplete zone is served");
             discovery.discovery.problem() == Some(Problem::AwaitedAgents(agents))
         })
         .await;
@@ -110,7 +110,7 @@ async fn empty_document_of_a_new_leader_is_not_published() {
     .await;
     let discovery = master.followed(every_second()).await;
     wait_until("polls", async || master.document_requests() >= 2).await;
-    assert!(!discovery.discovery.ready());
+    assert!(!discovery.discovery.is_ready());
     let mut full = empty_document(1.0);
     full["slaves"] = json!([{"id": "c1d2-S0", "pid": "slave(1)@10.0.0.10:5051", "hostname": "a"}]);
     master.set(|script| script.document = Some(full));
@@ -173,7 +173,7 @@ async fn hidden_tasks_are_reported() {
             discovery.a("slave.mesos.").await == ["10.0.0.10"]
         })
         .await;
-        assert!(!discovery.discovery.ready(), "polled: {polled}");
+        assert!(!discovery.discovery.is_ready(), "polled: {polled}");
         if !polled {
             for event in added(0) {
                 master.send(&event).await;

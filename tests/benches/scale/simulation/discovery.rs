@@ -42,7 +42,7 @@ pub(crate) async fn measure(sizes: Sizes) -> Value {
         .start(master.client(), &mut registry, token.clone())
         .await;
     let discovery = started.expect("discovery starts");
-    wait_until("a zone", async || discovery.ready()).await;
+    wait_until("a zone", async || discovery.is_ready()).await;
     let built = span.end();
     let peak = peak_mib();
     let after = settled_kib(&sizes).await;

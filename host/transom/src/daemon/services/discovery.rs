@@ -134,7 +134,7 @@ impl Service for transom_discovery::Discovery {
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            ready: self.ready(),
+            ready: self.is_ready(),
             framework: None,
             source: Some(self.source().as_str()),
             problem: self.problem().map(|problem| problem.to_string()),
