@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use transom_web::{AllowedHost, BoundPort, PortConfig};
 
 use crate::kind::PerKind;
@@ -51,26 +50,6 @@ pub struct KindConfig {
     pub node_env: Vec<(String, String)>,
     /// Options of `docker run`, in addition to those that the service sets: names and values.
     pub docker_parameters: Vec<(String, String)>,
-}
-
-/// The kind of the datastore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// A SQL server (`MariaDB`); at most one.
-    Sql,
-    /// A kvstore (etcd): an odd number of members.
-    Kvstore,
-}
-
-impl Engine {
-    /// The name in documents.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Sql => "sql",
-            Self::Kvstore => "kvstore",
-        }
-    }
 }
 
 impl Config {

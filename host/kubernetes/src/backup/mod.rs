@@ -28,9 +28,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 
-use crate::config::Engine;
 use crate::kvstore::KvstoreRecord;
 use crate::secrets::reveal_optional;
+use crate::settings::Engine;
 
 /// The stored state of backups and restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

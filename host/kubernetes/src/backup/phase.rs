@@ -4,8 +4,8 @@
 use jiff::Timestamp;
 
 use super::{Operation, Phase};
-use crate::config::Engine;
 use crate::kind::PerKind;
+use crate::settings::Engine;
 
 /// A phase fails when this many of its one-off tasks are lost.
 const MAX_LOST_TASKS: u32 = 3;

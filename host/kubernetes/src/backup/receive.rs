@@ -13,8 +13,9 @@ use transom_scheduler::AgentLocation;
 use super::directory::{Directory, FileError};
 use super::script::DUMP;
 use super::{Manifest, Operation};
-use crate::config::{Config, Engine};
+use crate::config::Config;
 use crate::dependencies::{Cluster, SandboxFile};
+use crate::settings::Engine;
 
 /// The number of bytes that one call requests. Agents may return fewer.
 const READ_CHUNK_BYTES: u64 = 1 << 20;

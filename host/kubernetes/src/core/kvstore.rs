@@ -18,10 +18,11 @@ use super::command::Rejection;
 use super::job_result::JobResult;
 use super::members::Member;
 use super::reconcile::{DRAIN_RETRY_DELAY, OBSERVE_INTERVAL};
-use crate::config::{Config, Engine};
+use crate::config::Config;
 use crate::kind::Kind;
 use crate::kvstore::{EtcdState, KvstoreError, KvstoreRecord, Voter, observe};
 use crate::plan::{self, Absent, Kvstore, Start};
+use crate::settings::Engine;
 use crate::task::{DataHost, MemberStart, client_address, member_name};
 
 /// How often the members are queried while one joins or is away, unless the heartbeat is shorter.

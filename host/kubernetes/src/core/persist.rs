@@ -22,10 +22,11 @@ use transom_store::{Expect, Store};
 use super::command::Resource;
 use crate::autoscale::Autoscaled;
 use crate::backup;
-use crate::config::{Config, Engine, KindConfig};
+use crate::config::{Config, KindConfig};
 use crate::kind::{Kind, PerKind};
 use crate::kvstore::KvstoreRecord;
 use crate::secrets::{self, DatastoreRecord, InUse};
+use crate::settings::Engine;
 use crate::{Error, Result};
 
 /// The key of the wanted state.

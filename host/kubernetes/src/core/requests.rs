@@ -11,9 +11,9 @@ use transom_framework::ActorError;
 use super::Core;
 use super::command::{Command, Rejection, Resource, Scope};
 use super::persist::Wanted;
-use crate::config::Engine;
 use crate::kind::{Kind, PerKind};
 use crate::secrets::Secrets;
+use crate::settings::Engine;
 
 /// How long a request to drop the framework's id waits for the master. Upstream's clients get no answer
 /// after a few seconds.

@@ -4,9 +4,10 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::persist::Wanted;
-use crate::config::{Config, Engine, items};
+use crate::config::{Config, items};
 use crate::kind::Kind;
 use crate::secrets::{FORMER_PASSWORD, Secrets};
+use crate::settings::Engine;
 use crate::task::Endpoints;
 
 /// The version of tasks that were imported: they stay until their kind is restarted.

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use transom_common::Secret;
 
 use super::reveal_optional;
-use crate::config::{Config, Engine};
+use crate::config::Config;
+use crate::settings::Engine;
 
 /// The stored settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

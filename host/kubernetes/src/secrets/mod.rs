@@ -13,7 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use transom_common::Secret;
 
-use crate::config::{Config, Engine};
+use crate::config::Config;
+use crate::settings::Engine;
 use crate::{Error, Result};
 
 pub(crate) use authority::{Authority, Signed};

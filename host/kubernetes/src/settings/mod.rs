@@ -16,7 +16,6 @@ use transom_cluster::v1;
 use transom_common::{Secret, schema, settings};
 use transom_web::{AllowedHost, LoopbackTrust, Origin, PortSettings, port_settings};
 
-use crate::config::Engine;
 pub use autoscale::{Agents, Autoscale};
 pub use period::Period;
 
@@ -28,6 +27,26 @@ const SERVER_COMMAND: &str = "/usr/local/bin/k3s server --cluster-cidr=10.2.0.0/
      --snapshotter=native --flannel-backend=vxlan";
 /// The command of an agent.
 const AGENT_COMMAND: &str = "/usr/local/bin/k3s agent --snapshotter=native --flannel-backend=vxlan";
+
+/// The kind of the datastore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// A SQL server (`MariaDB`); at most one.
+    Sql,
+    /// A kvstore (etcd): an odd number of members.
+    Kvstore,
+}
+
+impl Engine {
+    /// The name in documents.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Sql => "sql",
+            Self::Kvstore => "kvstore",
+        }
+    }
+}
 
 settings! {
     /// `[kubernetes]`: a Kubernetes cluster as tasks of a framework. Sections `[kubernetes.NAME]` have the

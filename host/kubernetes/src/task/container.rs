@@ -7,10 +7,11 @@ use transom_launch::{
 };
 
 use super::{Metadata, ports, tls};
-use crate::config::{Config, Engine, KindConfig};
+use crate::config::{Config, KindConfig};
 use crate::kind::Kind;
 use crate::kvstore::DATA_FUNCTIONS;
 use crate::secrets::Secrets;
+use crate::settings::Engine;
 
 /// The label of a node with the id of its task.
 pub(super) const TASK_LABEL: &str = "m3s.aventer.biz/taskid";

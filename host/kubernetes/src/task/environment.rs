@@ -5,9 +5,10 @@ use transom_common::HostPort;
 use super::Launch;
 use super::container;
 use super::ports::API_PORT;
-use crate::config::{Config, Engine, KindConfig, items};
+use crate::config::{Config, KindConfig, items};
 use crate::kind::Kind;
 use crate::secrets::Secrets;
+use crate::settings::Engine;
 
 /// The name of the orchestrator's database.
 pub(super) const DATABASE: &str = "k3s";

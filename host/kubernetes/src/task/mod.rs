@@ -25,9 +25,10 @@ use transom_launch::{
 use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::{BuildTask, Placement, RunSpec};
 
-use crate::config::{Config, Engine, KindConfig};
+use crate::config::{Config, KindConfig};
 use crate::kind::Kind;
 use crate::secrets::Secrets;
+use crate::settings::Engine;
 
 pub(crate) use environment::Endpoints;
 pub(crate) use kvstore::{DataHost, MemberStart, client_address, member_name};

@@ -13,8 +13,9 @@ use transom_scheduler::{BuildTask, Placement, RunSpec};
 use super::environment::{self, Endpoints};
 use super::{SANDBOX, constraints, container, tls};
 use crate::backup::script::{self, Sql};
-use crate::config::{Config, Engine};
+use crate::config::Config;
 use crate::secrets::Secrets;
+use crate::settings::Engine;
 
 /// The service's part of a one-off task's record in the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

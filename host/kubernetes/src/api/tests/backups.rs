@@ -12,8 +12,8 @@ use super::site::{Answer, Site, running};
 use crate::backup::delivery::Entry;
 use crate::backup::directory::Directory;
 use crate::backup::{Manifest, Operation, OperationKind, Outcome, Phase};
-use crate::config::Engine;
 use crate::core::command::Rejection;
+use crate::settings::Engine;
 
 const BACKUPS: &str = "/api/fw/v0/datastore/backups";
 

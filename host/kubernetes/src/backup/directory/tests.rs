@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use jiff::Timestamp;
 
 use super::*;
-use crate::config::Engine;
+use crate::settings::Engine;
 
 fn manifest(name: &str, second: i64, data: &[u8]) -> Manifest {
     Manifest {

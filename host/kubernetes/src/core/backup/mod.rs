@@ -17,8 +17,8 @@ use crate::backup::delivery::Entry;
 use crate::backup::directory::Directory;
 use crate::backup::phase;
 use crate::backup::{Operation, Phase, State};
-use crate::config::Engine;
 use crate::kind::PerKind;
+use crate::settings::Engine;
 use crate::task::Preparation;
 use one_off::OneOff;
 

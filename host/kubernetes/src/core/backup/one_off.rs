@@ -14,10 +14,10 @@ use crate::backup::phase::OneOffOutcome;
 use crate::backup::receive::{ReceiveError, Reception};
 use crate::backup::script::{self, MAX_RESULT_BYTES, RESULT};
 use crate::backup::{Operation, Phase};
-use crate::config::Engine;
 use crate::core::Core;
 use crate::core::job_result::JobResult;
 use crate::dependencies::{Cluster, SandboxFile};
+use crate::settings::Engine;
 use crate::task::{OneOffTask, Work};
 
 /// The time to the next attempt to read from a sandbox.

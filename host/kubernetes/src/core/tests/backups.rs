@@ -14,8 +14,9 @@ use super::super::command::{Command, Rejection};
 use super::site::Site;
 use crate::backup::directory::Directory;
 use crate::backup::{Manifest, Phase};
-use crate::config::{Config, Engine};
+use crate::config::Config;
 use crate::kind::Kind;
+use crate::settings::Engine;
 use crate::testing::placement;
 
 const DATA: &str = "the data";

@@ -11,8 +11,8 @@ use transom_testkit::wait_for;
 
 use super::super::command::Command;
 use super::site::Site;
-use crate::config::Engine;
 use crate::kind::Kind;
+use crate::settings::Engine;
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(300);
 

@@ -8,8 +8,8 @@ use super::backups::{back_up, finish, info, requested, restore, running_one_off,
 use super::kvstore::kvstore;
 use super::site::Site;
 use crate::backup::Phase;
-use crate::config::Engine;
 use crate::kind::Kind;
+use crate::settings::Engine;
 
 /// A kvstore of three members, and the name of a backup of it.
 async fn three_members(folder: &Path) -> (Site, String) {
