@@ -68,7 +68,7 @@ struct ClusterState {
     revives: u64,
     reconciliations: u64,
     next: u64,
-    /// Who waits for the acknowledgement of a status update, by its UUID.
+    /// Senders for the acknowledgements that callers await, by the UUID of the status update.
     awaited: BTreeMap<String, oneshot::Sender<()>>,
 }
 
