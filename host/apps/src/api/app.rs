@@ -173,7 +173,7 @@ pub(super) fn documents(
     snapshot: Arc<Snapshot>,
     embed: Embed,
 ) -> Elements {
-    let mut apps = views.filter_map(|view| Some((Arc::clone(view.spec.app()?), view)));
+    let mut apps = views.filter_map(|view| Some((Arc::clone(view.record.spec.app()?), view)));
     Box::new(move |document, pieces| {
         let Some((app, view)) = apps.next() else {
             return false;
@@ -201,7 +201,7 @@ fn app_info<'a>(view: &'a SpecView, app: &'a App, snapshot: &'a Snapshot, embed:
         deployments: lock.map(|id| DeploymentReference { id }).into_iter().collect(),
         readiness_check_results: embed.readiness.then(readiness),
         tasks: None,
-        last_task_failure: view.last_failure.as_ref().filter(|_| embed.last_failure),
+        last_task_failure: view.record.last_failure.as_ref().filter(|_| embed.last_failure),
         tasks_stats: embed.tasks_stats.then(|| stats(view)),
     }
 }
@@ -244,10 +244,10 @@ impl TaskCounts {
 
 /// Counts of tasks by the age of their configuration.
 fn stats(view: &SpecView) -> TaskStatsByVersion {
-    let config = view.spec.config_version();
-    let info = view.spec.version_info();
+    let config = view.record.spec.config_version();
+    let info = view.record.spec.version_info();
     let now = Moment::now().timestamp();
-    let scaled = info.map_or(view.spec.version(), |info| info.last_scaling_at);
+    let scaled = info.map_or(view.record.spec.version(), |info| info.last_scaling_at);
     let all = || {
         let instances = view.instances.values();
         instances.filter(|instance| instance.record().is_some())

@@ -40,7 +40,9 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> HandlerResult 
     let snapshot = api.snapshot();
     let embed = Embed::of(&query);
     let chosen = snapshot.specs.values().filter(|view| {
-        let Some(app) = view.spec.app() else { return false };
+        let Some(app) = view.record.spec.app() else {
+            return false;
+        };
         let has = |parameter: &str, text: &str| query.get(parameter).is_none_or(|part| text.contains(part));
         has("id", app.id.as_str())
             && has("cmd", app.cmd.as_deref().unwrap_or_default())
@@ -120,7 +122,9 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
             pieces::response("{\"*\":[", "]}", apps)
         }
         Target::TasksBelow(group) => {
-            let views = snapshot.specs_below(&group).filter(|view| !view.spec.is_pod());
+            let views = snapshot
+                .specs_below(&group)
+                .filter(|view| !view.record.spec.is_pod());
             let views: Vec<_> = views.cloned().collect();
             tasks::response(views.into_iter(), |_| true, check_failure)
         }
@@ -428,13 +432,13 @@ pub(super) fn version(text: &str) -> Result<Moment, ApiError> {
 
 /// A kept definition, from memory or from the store.
 pub(super) async fn definition(api: &Api, view: &SpecView, version: Moment) -> Result<Spec, ApiError> {
-    if view.spec.version() == version {
-        return Ok(view.spec.clone());
+    if view.record.spec.version() == version {
+        return Ok(view.record.spec.clone());
     }
     if let Some(past) = view.past.get(&version) {
         return Ok(past.clone());
     }
-    stored(api, view.spec.id(), version).await
+    stored(api, view.record.spec.id(), version).await
 }
 
 /// A past definition from the store.

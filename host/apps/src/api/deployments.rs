@@ -236,7 +236,7 @@ fn deployment_info(deployment: &Deployment, deadline: bool, canary: bool) -> Dep
 fn affected(deployment: &Deployment, snapshot: &Snapshot, pods: bool) -> Vec<SpecId> {
     let is_pod = |id: &SpecId| {
         let view = snapshot.specs.get(id).or_else(|| snapshot.deleted.get(id));
-        view.is_some_and(|view| view.spec.is_pod())
+        view.is_some_and(|view| view.record.spec.is_pod())
     };
     let affected = deployment.specs().filter(|id| is_pod(id) == pods);
     affected.cloned().collect()

@@ -129,7 +129,7 @@ impl Node {
         }
         for view in snapshot.specs_below(id) {
             // Absent if the group that contains it is not requested.
-            if let Some(group) = node.at(&view.spec.id().group(), parts, &mut positions) {
+            if let Some(group) = node.at(&view.record.spec.id().group(), parts, &mut positions) {
                 group.specs.push(Arc::clone(view));
             }
         }
@@ -166,7 +166,7 @@ impl<'a> GroupInfo<'a> {
     /// A group without the lists of its parts.
     fn new(snapshot: &'a Snapshot, id: GroupId) -> Self {
         let group = snapshot.groups.get(&id);
-        let below = snapshot.specs_below(&id).map(|view| view.spec.version());
+        let below = snapshot.specs_below(&id).map(|view| view.record.spec.version());
         let version = group.map(|group| group.version).into_iter().chain(below).max();
         Self {
             dependencies: group.map_or(&[], |group| &group.dependencies),

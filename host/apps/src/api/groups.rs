@@ -16,6 +16,7 @@ use super::query::Query;
 use super::unknown_fields::DefinitionBody;
 use super::{Api, error, pieces};
 use crate::core::command::{Command, Edit, GroupEdit, Origin, Rejection};
+use crate::core::persist::SpecRecord;
 use crate::core::snapshot::{Snapshot, SpecView};
 use crate::ids::{GroupId, IdError};
 use crate::model::{GroupUpdate, read_group};
@@ -126,7 +127,10 @@ async fn at_version(
         let view = present.map_or_else(
             || SpecView::of(definition.clone()),
             |view| SpecView {
-                spec: definition.clone(),
+                record: Arc::new(SpecRecord {
+                    spec: definition.clone(),
+                    ..SpecRecord::clone(&view.record)
+                }),
                 ..SpecView::clone(&view)
             },
         );

@@ -164,7 +164,7 @@ pub(super) fn documents(
     views: impl Iterator<Item = Arc<SpecView>> + Send + 'static,
     mut lacks: Option<String>,
 ) -> Elements {
-    let mut pods = views.filter_map(|view| Some((Arc::clone(view.spec.pod()?), view)));
+    let mut pods = views.filter_map(|view| Some((Arc::clone(view.record.spec.pod()?), view)));
     Box::new(move |document, pieces| {
         let Some((pod, view)) = pods.next() else {
             return false;
@@ -200,14 +200,14 @@ fn pod_status<'a>(view: &'a SpecView, pod: &'a Pod, lacks: Option<String>) -> Po
         .max()
         .unwrap_or(pod.version)
         .max(pod.version);
-    let failure = view.last_failure.as_ref();
+    let failure = view.record.last_failure.as_ref();
     PodStatus {
         id: &pod.id,
         spec: pod.without_version_info(),
         status,
         status_since: since,
         instances: None,
-        termination_history: view.terminations.iter().rev().collect(),
+        termination_history: view.record.terminations.iter().rev().collect(),
         last_updated: since,
         last_changed: since,
         message: lacks

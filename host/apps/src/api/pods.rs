@@ -77,7 +77,7 @@ fn parse(path: &str, invalid: impl Fn(&str, IdError) -> ApiError) -> Result<Targ
 /// `GET /v2/pods`. Clients send a HEAD to find out whether the API supports pods.
 pub(super) async fn list(State(api): State<Api>) -> Response {
     let views = api.snapshot().specs.clone().into_iter();
-    let pods = views.filter_map(|(_, view)| Some(view.spec.pod()?.without_version_info()));
+    let pods = views.filter_map(|(_, view)| Some(view.record.spec.pod()?.without_version_info()));
     pieces::response("[", "]", pieces::each(pods))
 }
 

@@ -203,12 +203,12 @@ fn queue_item<'a>(
     let millis_left = delay_until.map(|until| until.millis_since(now));
     let millis_left = millis_left.filter(|millis_left| *millis_left > 0);
     QueueItem {
-        spec: match &view.spec {
+        spec: match &view.record.spec {
             Spec::App(app) => QueueSpec::App(app),
             Spec::Pod(pod) => QueueSpec::Pod(Box::new(pod.without_version_info())),
         },
         count: waiting.tasks() as u32,
-        role: view.spec.role(),
+        role: view.record.spec.role(),
         delay: QueueDelay {
             time_left_seconds: millis_left.map_or(0, |millis_left| (millis_left + 999) / 1000),
             overdue: millis_left.is_none(),
@@ -221,7 +221,7 @@ fn queue_item<'a>(
         }),
         reasons: embed
             .reasons
-            .then(|| PendingReasons::of(&view.spec, reasons, places)),
+            .then(|| PendingReasons::of(&view.record.spec, reasons, places)),
     }
 }
 

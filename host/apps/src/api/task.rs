@@ -183,7 +183,7 @@ pub(super) fn task_info<'a>(
     let known = instance.health.iter().filter(|state| state.is_known());
     let failure = instance_task.check_failure.as_ref().filter(|_| check_failure);
     Some(Task {
-        app_id: view.spec.id(),
+        app_id: view.record.spec.id(),
         health_check_results: known
             .map(|state| HealthCheckResult::new(instance, state))
             .collect(),
@@ -198,7 +198,7 @@ pub(super) fn task_info<'a>(
         staged_at: Moment::from(record.staged_at.unwrap_or(record.intended_at)),
         started_at: record.started_at.map(Moment::from),
         version: instance.version(),
-        local_volumes: local_volumes(view.spec.id(), instance),
+        local_volumes: local_volumes(view.record.spec.id(), instance),
         region: record.agent.region.as_deref(),
         zone: record.agent.zone.as_deref(),
         role: definition.role(),

@@ -43,7 +43,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     let views = snapshot.specs.clone().into_iter();
     let views = views.chain(snapshot.deleted.clone()).map(|(_, view)| view);
     // As in upstream, the list does not contain the tasks of pods.
-    let views = views.filter(|view| !view.spec.is_pod());
+    let views = views.filter(|view| !view.record.spec.is_pod());
     let is_chosen = move |condition| wanted.is_empty() || wanted.contains(&condition);
     Ok(response(views, is_chosen, check_failure))
 }

@@ -12,6 +12,7 @@ mod groups;
 mod growth;
 mod health;
 mod kill_choices;
+mod large_changes;
 mod limits;
 mod metrics;
 mod openapi;

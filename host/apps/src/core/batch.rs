@@ -15,9 +15,9 @@ use transom_replicas::{Condition, LaunchBackoff};
 
 use super::Core;
 use super::command::{AppEdit, Command, Edit, Options, Origin, Rejection, StartedDeployment};
-use super::history::History;
 use super::metrics::DeploymentEnd;
 use super::persist::{Changes, SpecRecord};
+use super::planning::{Definitions, PreparedChange, RecordedChange};
 use super::spec_state::SpecState;
 use crate::bus::{Draft, shapes};
 use crate::deploy::Deployment;
@@ -25,8 +25,7 @@ use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::model::Spec;
 use crate::settings::OnDeadline;
 use crate::time::Moment;
-use crate::tree::Tree;
-use crate::tree::edit::{Edited, EditedGroup, EditedSpec};
+use crate::tree::edit::EditedSpec;
 
 /// The reasons why deployments end because of a client's request.
 const CANCELLED: DeploymentEnd<'static> = DeploymentEnd::Cancelled("The deployment was cancelled.");
@@ -50,8 +49,7 @@ pub(super) struct Request {
 
 /// Prepared requests, and the definitions that result from them.
 pub(super) struct Batch {
-    pub(super) tree: Tree,
-    pub(super) history: History,
+    pub(super) definitions: Definitions,
     pub(super) changes: Changes,
     pub(super) prepared: Vec<AcceptedRequest>,
     /// The apps and pods that they change.
@@ -66,26 +64,14 @@ pub(super) struct AcceptedRequest {
     respond: Respond,
 }
 
-/// A validated and planned change.
-pub(super) struct PreparedChange {
-    pub(super) specs: Vec<EditedSpec>,
-    pub(super) groups: Vec<EditedGroup>,
-    /// The records of the changed apps and pods.
-    pub(super) records: Vec<SpecRecord>,
-    pub(super) tree: Tree,
-    pub(super) deployment: Deployment,
-    /// Deployments that it cancels.
-    pub(super) cancels: Vec<String>,
-    /// Whether the app, pod or group is new.
-    pub(super) created: bool,
-}
-
-/// The definitions that result from a request.
-pub(super) struct EditOutcome {
-    pub(super) edited: Edited,
-    /// The group that events report as changed.
-    pub(super) group: GroupId,
-    pub(super) created: bool,
+impl Batch {
+    /// The number of deployments that run once the batch is stored.
+    fn deployments(&self) -> usize {
+        let deployments = self.prepared.iter().map(|accepted| &accepted.prepared.deployment);
+        deployments
+            .filter(|deployment| !deployment.steps.is_empty())
+            .count()
+    }
 }
 
 impl Core {
@@ -119,7 +105,7 @@ impl Core {
                         dry_run: true,
                         ..Options::default()
                     };
-                    let planned = self.prepare(&batch, edit, options).await;
+                    let planned = self.planned(&batch, edit, options).await;
                     let steps = planned.map(|prepared| prepared.deployment.steps.to_vec());
                     self.replies.push(Box::new(move || drop(reply.send(steps))));
                 }
@@ -207,14 +193,15 @@ impl Core {
 
     /// Reverts a deployment, or stops it if that is not possible.
     pub(super) async fn roll_back(&mut self, deployment: &str, reason: String) -> Result<(), Rejection> {
-        let mut batch = self.new_batch();
+        let batch = self.new_batch();
         let options = Options {
             force: true,
             ..Options::default()
         };
         let edit = Edit::Revert(deployment.to_owned());
-        let prepared = match self.prepare(&batch, edit, options).await {
-            Ok(prepared) => self.store(&mut batch, prepared)?,
+        let trace = TraceContext::default();
+        let recorded = match self.recorded(&batch, edit, options, trace).await {
+            Ok(recorded) => recorded,
             // The store is unavailable, so the caller tries again later.
             Err(rejection @ Rejection::Actor(_)) => return Err(rejection),
             Err(rejection) => {
@@ -228,16 +215,15 @@ impl Core {
                     .await;
             }
         };
-        self.commit(std::mem::take(&mut batch.changes)).await?;
-        (self.tree, self.history) = (batch.tree, batch.history);
-        self.begin_deployment(prepared, None, &[], DeploymentEnd::Failed(&reason));
+        self.commit(recorded.changes).await?;
+        self.definitions = recorded.after;
+        self.begin_deployment(recorded.prepared, None, &[], DeploymentEnd::Failed(&reason));
         Ok(())
     }
 
     fn new_batch(&self) -> Batch {
         Batch {
-            tree: self.tree.clone(),
-            history: self.history.clone(),
+            definitions: self.definitions.clone(),
             changes: Changes::default(),
             prepared: Vec::new(),
             ids: BTreeSet::new(),
@@ -269,20 +255,23 @@ impl Core {
             let group = tracing::field::display(&group);
             tracing::info_span!(target: TARGET, "edit", group, trace_id = tracing::field::Empty)
         });
-        let added = match self.prepare(batch, edit, options).instrument(span).await {
-            Ok(mut prepared) => {
-                prepared.deployment.trace = trace;
-                self.store(batch, prepared)
-            }
-            Err(rejection) => Err(rejection),
-        };
-        match added {
-            Ok(prepared) => batch.prepared.push(AcceptedRequest {
+        match self.recorded(batch, edit, options, trace).instrument(span).await {
+            Ok(RecordedChange {
                 prepared,
-                origin,
-                removals,
-                respond,
-            }),
+                changes,
+                after,
+            }) => {
+                let specs = prepared.deployment.change.specs.iter();
+                batch.ids.extend(specs.map(|spec| spec.id.clone()));
+                batch.changes.extend(changes);
+                batch.definitions = after;
+                batch.prepared.push(AcceptedRequest {
+                    prepared,
+                    origin,
+                    removals,
+                    respond,
+                });
+            }
             Err(rejection) => {
                 let (version, reason) = (self.new_version(), rejection.to_string());
                 self.drafts
@@ -292,14 +281,65 @@ impl Core {
         }
     }
 
+    /// Plans a change from the definitions after the requests of the batch.
+    async fn planned(
+        &mut self,
+        batch: &Batch,
+        edit: Edit,
+        options: Options,
+    ) -> Result<PreparedChange, Rejection> {
+        let (planner, version) = (self.planner(batch.deployments()), self.new_version());
+        let before = batch.definitions.clone();
+        let is_large = planner.is_large(&before, &edit);
+        let work = async move { planner.prepare(&before, edit, options, version).await };
+        self.beside_turns(is_large, work).await
+    }
+
+    /// Plans a change, and computes what it changes in the store.
+    async fn recorded(
+        &mut self,
+        batch: &Batch,
+        edit: Edit,
+        options: Options,
+        trace: TraceContext,
+    ) -> Result<RecordedChange, Rejection> {
+        let (planner, version) = (self.planner(batch.deployments()), self.new_version());
+        let before = batch.definitions.clone();
+        let is_large = planner.is_large(&before, &edit);
+        let work = async move {
+            planner
+                .record_change(&before, edit, options, version, trace)
+                .await
+        };
+        self.beside_turns(is_large, work).await
+    }
+
+    /// Does work on a change, in a task of its own if it is large.
+    async fn beside_turns<T: Send + 'static>(
+        &mut self,
+        is_large: bool,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        if !is_large {
+            return work.await;
+        }
+        match self.meanwhile(tokio::spawn(work.in_current_span())).await {
+            Ok(output) => output,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The daemon ends.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
     /// Commits the batch and carries out its requests; then it is empty.
     pub(super) async fn commit_batch(&mut self, batch: &mut Batch) {
         let next = Batch {
             changes: Changes::default(),
             prepared: Vec::new(),
             ids: BTreeSet::new(),
-            tree: batch.tree.clone(),
-            history: batch.history.clone(),
+            definitions: batch.definitions.clone(),
         };
         let done = std::mem::replace(batch, next);
         if done.prepared.is_empty() {
@@ -307,7 +347,7 @@ impl Core {
         }
         match self.commit(done.changes).await {
             Ok(()) => {
-                (self.tree, self.history) = (done.tree, done.history);
+                self.definitions = done.definitions;
                 for accepted in done.prepared {
                     let (origin, respond) = (accepted.origin, accepted.respond);
                     let started =
@@ -400,7 +440,7 @@ impl Core {
     }
 
     /// Applies a stored definition to the app or pod.
-    fn apply_record(&mut self, record: SpecRecord) {
+    fn apply_record(&mut self, mut record: SpecRecord) {
         let id = record.spec.id().clone();
         self.dirty.insert(id.clone());
         self.pending.insert(id.clone());
@@ -415,6 +455,9 @@ impl Core {
         }
         let (before, existed) = (state.record.spec.clone(), !state.record.deleted);
         let kept_before = state.current_versions.clone();
+        // Tasks may have ended since the change was planned.
+        record.last_failure.clone_from(&state.record.last_failure);
+        record.terminations.clone_from(&state.record.terminations);
         let exists = !record.deleted;
         state.set_record(record, &self.launch);
         // Instances that are not launched yet use the new definition, unless the deployment
@@ -460,17 +503,17 @@ impl Core {
         let running = running.ok_or_else(|| Rejection::NoDeployment(deployment.to_owned()))?;
         let mut changes = Changes::default();
         changes.delete_deployment(deployment);
-        let (mut history, mut tree) = (self.history.clone(), self.tree.clone());
-        for (id, version) in history.release(&running.deployment.change) {
+        let mut after = self.definitions.clone();
+        for (id, version) in after.history.release(&running.deployment.change) {
             self.delete_version_if_unused(&mut changes, &id, version);
         }
-        let revived = self.revived(&[deployment.to_owned()], &[]);
+        let revived = self.planner(0).revived(&[deployment.to_owned()], &[]);
         for record in &revived {
             changes.put_spec(record)?;
-            tree.insert(record.spec.clone());
+            after.tree.insert(record.spec.clone());
         }
         self.commit(changes).await?;
-        (self.history, self.tree) = (history, tree);
+        self.definitions = after;
         for record in revived {
             self.apply_record(record);
         }

@@ -5,19 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Core;
-use super::batch::Batch;
 use super::command::Rejection;
+use super::planning::{Definitions, Planner};
 use crate::tree::edit::{Edited, EditedSpec};
 
-impl Core {
+impl Planner {
     /// Checks the memory of all definitions, and that of the past ones that instances run. Deleting,
     /// scaling and definitions that become smaller never exceed it.
-    pub(super) fn check_bytes(&self, batch: &Batch, edited: &Edited) -> Result<(), Rejection> {
-        let (before, needed, max) = (
-            batch.tree.bytes(),
-            edited.tree.bytes(),
-            self.max_definitions_bytes,
-        );
+    pub(super) fn check_bytes(&self, before: &Definitions, edited: &Edited) -> Result<(), Rejection> {
+        let (before, needed) = (before.tree.bytes(), edited.tree.bytes());
+        let max = self.settings.max_definitions_bytes;
         if needed > max && needed > before {
             return Err(Rejection::TooManyDefinitionBytes { needed, max });
         }
@@ -32,22 +29,24 @@ impl Core {
         }
         Ok(())
     }
+}
 
+impl Core {
     /// Logs which budgets the stored definitions exceed. They are served all the same.
     pub(super) fn warn_above_budgets(&self) {
-        let (past, tree) = (self.past_bytes.stored.bytes(), self.tree.bytes());
+        let (past, tree) = (self.past_bytes.stored.bytes(), self.definitions.tree.bytes());
         for (what, bytes, setting, max) in [
             (
                 "all definitions",
                 tree,
                 "apps.max_definitions_bytes",
-                self.max_definitions_bytes,
+                self.settings.max_definitions_bytes,
             ),
             (
                 "past definitions",
                 past,
                 "apps.max_versions_bytes",
-                self.max_versions_bytes,
+                self.settings.max_versions_bytes,
             ),
         ] {
             if bytes > max {
@@ -87,10 +86,6 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     pub(super) fn set(&mut self, bytes: u64) {
         self.tally.0.fetch_add(bytes, Ordering::Relaxed);
         self.tally.0.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -124,7 +119,7 @@ mod tests {
         one.set(5);
         other.set(7);
         one.set(3);
-        assert_eq!((tally.bytes(), one.bytes()), (10, 3));
+        assert_eq!((tally.bytes(), one.bytes), (10, 3));
         drop(other);
         assert_eq!(tally.bytes(), 3);
     }

@@ -6,8 +6,10 @@ use transom_store::typed;
 
 use super::Core;
 use super::known_health::HealthRecord;
-use super::persist::{Changes, Touched};
+use super::persist::Changes;
 
+/// The changes in a write during which no other input is handled.
+const MAX_INLINE_CHANGES: usize = 64;
 /// The maximum number of health records in one write; the others follow with the next tick.
 const MAX_HEALTH_RECORDS: usize = 1000;
 
@@ -25,9 +27,14 @@ impl Core {
         outcome
     }
 
-    async fn write(&self, changes: Changes) -> typed::Result<()> {
+    async fn write(&mut self, changes: Changes) -> typed::Result<()> {
         let began = Instant::now();
-        let outcome = self.repository.commit(changes).await;
+        let repository = self.repository.clone();
+        let outcome = if changes.len() > MAX_INLINE_CHANGES {
+            self.meanwhile(repository.commit(changes)).await
+        } else {
+            repository.commit(changes).await
+        };
         self.metrics.record_commit(began.elapsed());
         outcome
     }
@@ -39,15 +46,15 @@ impl Core {
             return;
         }
         let later = self.unstored.split_health(MAX_HEALTH_RECORDS);
-        let outcome = match self.unstored_changes() {
+        let changes = self.unstored_changes();
+        let touched = std::mem::take(&mut self.unstored);
+        let outcome = match changes {
             Ok(changes) => self.write(changes).await,
             Err(error) => Err(error),
         };
-        if outcome.is_ok() {
-            self.unstored = Touched::default();
-        }
         self.unstored.health.extend(later);
         if let Err(error) = outcome {
+            self.unstored.extend(touched);
             tracing::warn!(
                 error = error_chain(&error),
                 "storing changed records failed; retrying"
@@ -64,7 +71,7 @@ impl Core {
             }
         }
         for id in &self.unstored.groups {
-            match self.tree.group(id) {
+            match self.definitions.tree.group(id) {
                 Some(group) => changes.put_group(group)?,
                 None => changes.delete_group(id),
             }
@@ -79,7 +86,7 @@ impl Core {
             }
         }
         for version in &self.unstored.history {
-            match self.history.change(*version) {
+            match self.definitions.history.change(*version) {
                 Some(change) => changes.put_change(change)?,
                 None => changes.delete_change(*version),
             }

@@ -104,28 +104,29 @@ impl Totals {
     /// Adds an app or pod. `deleted`: it is being deleted.
     pub(super) fn add(&mut self, view: &Arc<SpecView>, deleted: bool) {
         if !deleted {
-            self.pods += u64::from(view.spec.is_pod());
-            self.wanted += u64::from(view.spec.instances());
+            self.pods += u64::from(view.record.spec.is_pod());
+            self.wanted += u64::from(view.record.spec.instances());
         }
         self.instances.add_all(&view.counts);
         if view.counts.unhealthy > 0 {
-            let id = view.spec.id().clone();
+            let id = view.record.spec.id().clone();
             self.unhealthy.insert(id, view.counts.unhealthy);
         }
         if view.backoff != LaunchBackoff::default() {
-            self.delayed.insert(view.spec.id().clone(), Arc::clone(view));
+            self.delayed
+                .insert(view.record.spec.id().clone(), Arc::clone(view));
         }
     }
 
     /// Removes an app or pod that was added.
     pub(super) fn remove(&mut self, view: &SpecView, deleted: bool) {
         if !deleted {
-            self.pods -= u64::from(view.spec.is_pod());
-            self.wanted -= u64::from(view.spec.instances());
+            self.pods -= u64::from(view.record.spec.is_pod());
+            self.wanted -= u64::from(view.record.spec.instances());
         }
         self.instances.remove_all(&view.counts);
-        self.unhealthy.remove(view.spec.id());
-        self.delayed.remove(view.spec.id());
+        self.unhealthy.remove(view.record.spec.id());
+        self.delayed.remove(view.record.spec.id());
     }
 }
 
@@ -145,7 +146,8 @@ mod tests {
     fn view(spec: Spec, conditions: &[Condition]) -> Arc<SpecView> {
         let mut view = SpecView::of(spec);
         for (number, condition) in conditions.iter().enumerate() {
-            let mut instance = Instance::new(view.spec.id(), view.spec.version(), Moment::now());
+            let mut instance =
+                Instance::new(view.record.spec.id(), view.record.spec.version(), Moment::now());
             instance.replica.condition = *condition;
             if number % 2 == 0 {
                 let (now, fails) = (Moment::now(), number % 3 == 0);

@@ -56,7 +56,7 @@ pub(crate) struct Mirror {
 /// The state read from the store. Pure.
 #[derive(Debug, Default)]
 struct StandbyState {
-    specs: BTreeMap<SpecId, SpecRecord>,
+    specs: BTreeMap<SpecId, Arc<SpecRecord>>,
     groups: OrdMap<GroupId, Arc<Group>>,
     deployments: BTreeMap<String, Arc<Deployment>>,
     /// The same, as snapshots have them.
@@ -267,7 +267,7 @@ impl StandbyState {
         } else {
             self.dirty.insert(id.clone(), Changed::All);
         }
-        self.specs.insert(id, record);
+        self.specs.insert(id, Arc::new(record));
     }
 
     fn instance_changed(&mut self, spec: Option<SpecId>, instance: &InstanceId) {
@@ -392,13 +392,11 @@ impl StandbyState {
                 }
             }
             let view = SpecView {
-                spec: record.spec.clone(),
+                record: Arc::clone(record),
                 versions: record.versions().collect(),
                 past: BTreeMap::new(),
                 instances,
                 counts,
-                last_failure: record.last_failure.clone(),
-                terminations: record.terminations.clone(),
                 backoff: LaunchBackoff::default(),
             };
             snapshot.set(&id, Some(Arc::new(view)), record.deleted);
@@ -464,15 +462,7 @@ mod tests {
     fn standby(instances: u64) -> (StandbyState, Snapshot, TaskId) {
         let mut state = StandbyState::default();
         let spec = app(&json!({"id": "/a", "cmd": "sleep 1", "instances": instances}));
-        let record = SpecRecord {
-            spec: spec.into(),
-            config: "c".into(),
-            past: Vec::new(),
-            deleted: false,
-            last_failure: None,
-            terminations: Vec::new(),
-            restarted_at: None,
-        };
+        let record = SpecRecord::new(spec.into(), "c".into());
         put(&mut state, "apps/a", &record);
         let tasks = (0..instances).map(|_| InstanceId::new(record.spec.id()).task(1));
         let tasks: Vec<TaskId> = tasks.collect();

@@ -23,7 +23,7 @@ pub(crate) mod metrics;
 pub(crate) mod mirror;
 pub(crate) mod persist;
 pub(crate) mod places;
-mod prepare;
+mod planning;
 mod probing;
 mod progress;
 mod residents;
@@ -32,10 +32,8 @@ pub(crate) mod snapshot;
 mod spec_state;
 mod state_metrics;
 pub(crate) mod term;
-mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,22 +50,20 @@ use transom_store::Store;
 use transom_store::typed::TypedStore;
 
 use crate::bus::{Bus, Draft, shapes};
-use crate::deploy::{Deadline, policy};
+use crate::deploy::policy;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
-use crate::model::DefinitionSettings;
 use crate::probes::{Checker, Occasion, Report};
 use crate::settings::PlanForm;
 use crate::task::LaunchSettings;
 use crate::time::Moment;
-use crate::tree::Tree;
 use crate::{Config, Error, Result};
 use agent_health::agent_kill;
 use budgets::PastBytes;
 use command::Command;
-use history::History;
 use metrics::Metrics;
 use persist::{Records, Repository, Touched};
+use planning::{Definitions, Planner};
 use progress::{DeploymentState, Held};
 use snapshot::{Snapshot, TaskFailure};
 use spec_state::SpecState;
@@ -87,21 +83,12 @@ pub(crate) struct CoreParts {
     pub(crate) checker: Checker,
     pub(crate) bus: Bus,
     pub(crate) metrics: Metrics,
-    pub(crate) definitions: DefinitionSettings,
+    /// The settings that changes depend on.
+    pub(crate) settings: planning::Settings,
     pub(crate) launch: LaunchSettings,
     pub(crate) plan_form: PlanForm,
     /// How long a launched task may take to run.
     pub(crate) launch_timeout: Duration,
-    /// The deadline of deployments whose request specifies none.
-    pub(crate) deadline: Option<Deadline>,
-    /// See [`crate::Config`].
-    pub(crate) max_running_deployments: usize,
-    pub(crate) max_apps: Option<usize>,
-    pub(crate) max_instances: u32,
-    pub(crate) max_versions: usize,
-    pub(crate) max_definitions_bytes: u64,
-    pub(crate) max_versions_bytes: u64,
-    pub(crate) service_ports: RangeInclusive<u16>,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
@@ -166,29 +153,24 @@ pub(crate) struct Core {
     /// is unknown, or they changed without a request.
     unstored: Touched,
     scheduler: Arc<dyn SchedulerApi>,
+    events: Events,
+    /// Results of checks.
+    reports: mpsc::Receiver<Vec<Report>>,
     checker: Checker,
     bus: Bus,
     metrics: Metrics,
+    /// The beginning of the turn, or of the part of it after a large change was planned or stored.
+    turn_began: Instant,
     /// Events that are published on the bus once the snapshot shows what they report.
     drafts: Vec<Draft>,
     /// Replies that are sent after the events.
     replies: Vec<Box<dyn FnOnce() + Send + Sync>>,
-    /// The settings that definitions depend on.
-    definitions: DefinitionSettings,
+    /// The settings that changes depend on.
+    settings: Arc<planning::Settings>,
     launch: LaunchSettings,
     plan_form: PlanForm,
     launch_timeout: Duration,
-    deadline: Option<Deadline>,
-    /// All definitions without those that are being deleted.
-    tree: Tree,
-    /// See [`Config`].
-    max_running_deployments: usize,
-    max_apps: Option<usize>,
-    max_instances: u32,
-    max_versions: usize,
-    max_definitions_bytes: u64,
-    max_versions_bytes: u64,
-    service_ports: RangeInclusive<u16>,
+    definitions: Definitions,
     /// All apps and pods, with their instances.
     specs: BTreeMap<SpecId, SpecState>,
     past_bytes: PastBytes,
@@ -197,7 +179,6 @@ pub(crate) struct Core {
     deployments: BTreeMap<String, DeploymentState>,
     /// The deployment of each locked app or pod.
     locks: BTreeMap<SpecId, Arc<str>>,
-    history: History,
     /// Apps and pods that have to be reconciled in this turn.
     pending: BTreeSet<SpecId>,
     /// Apps and pods that are reconciled in the next turn, because this one has done enough.
@@ -226,41 +207,29 @@ pub(crate) fn start(
     tracker: &TaskTracker,
     token: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let CoreParts {
-        scheduler,
-        mut events,
-        mut commands,
-        mut reports,
-        ..
-    } = parts;
+    let mut commands = parts.commands;
     let mut core = Core {
         repository: stored.repository,
         unstored: Touched::default(),
-        scheduler,
+        scheduler: parts.scheduler,
+        events: parts.events,
+        reports: parts.reports,
         checker: parts.checker,
         bus: parts.bus,
         metrics: parts.metrics,
+        turn_began: Instant::now(),
         drafts: Vec::new(),
         replies: Vec::new(),
-        definitions: parts.definitions,
+        settings: Arc::new(parts.settings),
         launch: parts.launch,
         plan_form: parts.plan_form,
         launch_timeout: parts.launch_timeout,
-        deadline: parts.deadline,
-        tree: Tree::default(),
-        max_running_deployments: parts.max_running_deployments,
-        max_apps: parts.max_apps,
-        max_instances: parts.max_instances,
-        max_versions: parts.max_versions,
-        max_definitions_bytes: parts.max_definitions_bytes,
-        max_versions_bytes: parts.max_versions_bytes,
-        service_ports: parts.service_ports,
+        definitions: Definitions::default(),
         specs: BTreeMap::new(),
         past_bytes: PastBytes::default(),
         leaving: Arc::default(),
         deployments: BTreeMap::new(),
         locks: BTreeMap::new(),
-        history: History::default(),
         pending: BTreeSet::new(),
         postponed: BTreeSet::new(),
         last_reconciled: None,
@@ -287,15 +256,15 @@ pub(crate) fn start(
             let first = tokio::select! {
                 () = token.cancelled() => return,
                 Some(command) = commands.recv() => TurnInput::Command(command),
-                event = events.next() => match event {
+                event = core.events.next() => match event {
                     Some(event) => TurnInput::Event(event),
                     None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
-                Some(batch) = reports.recv() => TurnInput::Reports(batch),
+                Some(batch) = core.reports.recv() => TurnInput::Reports(batch),
                 _ = ticks.tick() => TurnInput::Tick,
                 () = std::future::ready(()), if !core.postponed.is_empty() => TurnInput::Nothing,
             };
-            let began = Instant::now();
+            core.turn_began = Instant::now();
             match first {
                 TurnInput::Command(command) => requests.push(command),
                 TurnInput::Event(event) => core.handle_event(event),
@@ -305,14 +274,17 @@ pub(crate) fn start(
             }
             core.pending.append(&mut core.postponed);
             for _ in 1..MAX_TURN_INPUTS {
-                if !core.take_more_inputs(&mut requests, &mut commands, &mut events, &mut reports) {
+                let command = commands.try_recv().ok();
+                let has_command = command.is_some();
+                requests.extend(command);
+                if !core.take_more_inputs() && !has_command {
                     break;
                 }
             }
             core.handle_requests(std::mem::take(&mut requests)).await;
             core.reconcile_pending().await;
             core.publish();
-            core.metrics.record_turn(began.elapsed());
+            core.metrics.record_turn(core.turn_began.elapsed());
         }
     });
     ended.cancelled_owned()
@@ -331,31 +303,58 @@ enum TurnInput {
 impl Core {
     /// Takes one more input of each kind for the turn, if it is ready. The end of the event stream
     /// is handled by the next turn.
-    fn take_more_inputs(
-        &mut self,
-        requests: &mut Vec<Command>,
-        commands: &mut mpsc::Receiver<Command>,
-        events: &mut Events,
-        reports: &mut mpsc::Receiver<Vec<Report>>,
-    ) -> bool {
-        let event: Option<Event> = events.next().now_or_never().flatten();
-        let command = commands.try_recv().ok();
-        let report = reports.try_recv().ok();
-        let any = event.is_some() || command.is_some() || report.is_some();
+    fn take_more_inputs(&mut self) -> bool {
+        let event: Option<Event> = self.events.next().now_or_never().flatten();
+        let report = self.reports.try_recv().ok();
+        let any = event.is_some() || report.is_some();
         if let Some(event) = event {
             self.handle_event(event);
         }
-        requests.extend(command);
         if let Some(report) = report {
             self.handle_reports(report);
         }
         any
     }
 
+    /// Waits for work on a large change. Scheduler events and results of checks do not wait for it:
+    /// they are handled in turns of their own. Requests, the ends of steps and what depends only on
+    /// the time come later, because they change what the work began with.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let has_postponed = !self.postponed.is_empty();
+            let input = tokio::select! {
+                biased;
+                output = &mut work => {
+                    self.turn_began = Instant::now();
+                    return output;
+                }
+                Some(event) = self.events.next() => TurnInput::Event(event),
+                Some(batch) = self.reports.recv() => TurnInput::Reports(batch),
+                () = std::future::ready(()), if has_postponed => TurnInput::Nothing,
+            };
+            self.turn_began = Instant::now();
+            match input {
+                TurnInput::Event(event) => self.handle_event(event),
+                TurnInput::Reports(batch) => self.handle_reports(batch),
+                TurnInput::Command(_) | TurnInput::Tick | TurnInput::Nothing => {}
+            }
+            self.pending.append(&mut self.postponed);
+            for _ in 1..MAX_TURN_INPUTS {
+                if !self.take_more_inputs() {
+                    break;
+                }
+            }
+            self.reconcile_specs(&mut 0);
+            self.publish();
+            self.metrics.record_turn(self.turn_began.elapsed());
+        }
+    }
+
     /// Combines the stored state and the scheduler's tasks.
     fn rebuild(&mut self, records: Records, past: BTreeMap<(SpecId, Moment), crate::model::Spec>) {
         for group in records.groups {
-            self.tree.insert_group(group);
+            self.definitions.tree.insert_group(group);
         }
         for record in records.specs {
             let id = record.spec.id().clone();
@@ -363,7 +362,7 @@ impl Core {
             self.dirty.insert(id.clone());
             self.pending.insert(id.clone());
             if !record.deleted {
-                self.tree.insert(record.spec.clone());
+                self.definitions.tree.insert(record.spec.clone());
             }
             let state = SpecState::new(record, &self.launch, &self.past_bytes);
             self.specs.insert(id, state);
@@ -376,11 +375,11 @@ impl Core {
         self.warn_above_budgets();
         for change in records.history {
             self.last_version = self.last_version.max(Some(change.version));
-            self.history.push(Arc::new(change));
+            self.definitions.history.push(Arc::new(change));
         }
         for deployment in records.deployments {
             self.last_version = self.last_version.max(Some(deployment.version));
-            self.history.retain(&deployment.change);
+            self.definitions.history.retain(&deployment.change);
             self.run_deployment(deployment);
         }
         let tasks = self.scheduler.tasks();
@@ -509,7 +508,8 @@ impl Core {
                         failed = true;
                     }
                     if let (true, Some(record)) = (unexpected && !restarting, instance.failed_record()) {
-                        state.record.last_failure = Some(TaskFailure::new(id, instance.version(), record));
+                        let failure = TaskFailure::new(id, instance.version(), record);
+                        Arc::make_mut(&mut state.record).last_failure = Some(failure);
                         self.unstored.specs.insert(id.clone());
                     }
                 }
@@ -561,6 +561,30 @@ impl Core {
 
     /// Publishes the changes to readers, then the events about them, then the replies.
     fn publish(&mut self) {
+        self.refresh_snapshot();
+        self.snapshot.store(Arc::new(self.next_snapshot.clone()));
+        for draft in self.drafts.drain(..) {
+            self.bus.publish(draft);
+        }
+        for reply in self.replies.drain(..) {
+            reply();
+        }
+    }
+
+    /// What changes are planned from now. `accepted` requests with deployments wait to be stored.
+    fn planner(&mut self, accepted: usize) -> Planner {
+        self.refresh_snapshot();
+        Planner {
+            settings: Arc::clone(&self.settings),
+            repository: self.repository.clone(),
+            snapshot: self.next_snapshot.clone(),
+            past_bytes: self.past_bytes.clone(),
+            running: self.deployments.len() + accepted,
+        }
+    }
+
+    /// Updates the next snapshot.
+    fn refresh_snapshot(&mut self) {
         for id in std::mem::take(&mut self.dirty) {
             let state = self.specs.get_mut(&id);
             let deleted = state.as_ref().is_some_and(|state| state.record.deleted);
@@ -573,14 +597,7 @@ impl Core {
             });
             self.next_snapshot.set(&id, view, deleted);
         }
-        self.next_snapshot.groups = self.tree.groups().clone();
-        self.next_snapshot.history = self.history.clone();
-        self.snapshot.store(Arc::new(self.next_snapshot.clone()));
-        for draft in self.drafts.drain(..) {
-            self.bus.publish(draft);
-        }
-        for reply in self.replies.drain(..) {
-            reply();
-        }
+        self.next_snapshot.groups = self.definitions.tree.groups().clone();
+        self.next_snapshot.history = self.definitions.history.clone();
     }
 }

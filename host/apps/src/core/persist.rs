@@ -103,6 +103,19 @@ impl KeptVersions {
 }
 
 impl SpecRecord {
+    /// A definition without a past. `config` identifies its configuration.
+    pub(crate) fn new(spec: Spec, config: Arc<str>) -> Self {
+        Self {
+            spec,
+            config,
+            past: Vec::new(),
+            deleted: false,
+            last_failure: None,
+            terminations: Vec::new(),
+            restarted_at: None,
+        }
+    }
+
     /// Bytes of the past versions' definitions in the store. The current definition stands for one of
     /// unknown size.
     pub(super) fn past_bytes(&self) -> u64 {
@@ -302,6 +315,10 @@ impl Changes {
     pub(super) fn extend(&mut self, other: Self) {
         self.changes.extend(other.changes);
         self.touched.extend(other.touched);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -161,20 +161,23 @@ impl Core {
     /// turn has done enough.
     pub(super) async fn reconcile_pending(&mut self) {
         let mut actions = 0;
-        loop {
-            while let Some(id) = self.next_pending() {
-                actions += self.reconcile(&id);
-                if actions >= MAX_ACTIONS as usize {
-                    #[cfg(test)]
-                    crate::testing::operations::note_turn(actions);
-                    return self.postponed.append(&mut self.pending);
-                }
-            }
-            self.last_reconciled = None;
-            if self.finished.is_empty() || !self.next_steps().await {
-                return;
+        while self.reconcile_specs(&mut actions) && !self.finished.is_empty() && self.next_steps().await {}
+    }
+
+    /// Carries out the next actions of the apps and pods that changed, and counts them. Returns false
+    /// if the turn has done enough.
+    pub(super) fn reconcile_specs(&mut self, actions: &mut usize) -> bool {
+        while let Some(id) = self.next_pending() {
+            *actions += self.reconcile(&id);
+            if *actions >= MAX_ACTIONS as usize {
+                #[cfg(test)]
+                crate::testing::operations::note_turn(*actions);
+                self.postponed.append(&mut self.pending);
+                return false;
             }
         }
+        self.last_reconciled = None;
+        true
     }
 
     /// Takes the pending app or pod that follows the last one, in a circle, so that none with very many
@@ -343,13 +346,13 @@ impl Core {
     /// Stores the progress of all deployments whose steps are done, and continues them. Returns
     /// false if the store failed.
     async fn next_steps(&mut self) -> bool {
-        let finished: Vec<Arc<Deployment>> = self
-            .finished
+        let ids = std::mem::take(&mut self.finished);
+        let finished: Vec<Arc<Deployment>> = ids
             .iter()
             .filter_map(|id| self.deployments.get(id))
             .map(|running| Arc::clone(&running.deployment))
             .collect();
-        let mut history = self.history.clone();
+        let mut history = self.definitions.history.clone();
         let stored = self.store_progress(&finished, &mut history).await;
         if let Err(error) = stored {
             tracing::warn!(
@@ -357,10 +360,10 @@ impl Core {
                 error = error_chain(&error),
                 "storing the progress of deployments failed; retrying"
             );
+            self.finished.extend(ids);
             return false;
         }
-        self.history = history;
-        self.finished.clear();
+        self.definitions.history = history;
         for deployment in finished {
             self.next_step(&deployment);
         }

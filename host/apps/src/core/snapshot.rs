@@ -12,6 +12,7 @@ use transom_scheduler::TaskRecord;
 
 use super::counts::{InstanceCounts, Totals};
 use super::history::History;
+use super::persist::SpecRecord;
 use super::places::Places;
 use crate::deploy::Deployment;
 use crate::ids::{GroupId, InstanceId, SpecId};
@@ -64,13 +65,13 @@ impl Snapshot {
     /// An app.
     pub(crate) fn app(&self, id: &SpecId) -> Option<(&SpecView, &App)> {
         let view = self.specs.get(id)?;
-        Some((view, view.spec.app()?))
+        Some((view, view.record.spec.app()?))
     }
 
     /// A pod.
     pub(crate) fn pod(&self, id: &SpecId) -> Option<(&Arc<SpecView>, &Pod)> {
         let view = self.specs.get(id)?;
-        Some((view, view.spec.pod()?))
+        Some((view, view.record.spec.pod()?))
     }
 
     /// The id of the deployment that locks an app or pod.
@@ -96,7 +97,8 @@ impl Snapshot {
 /// One app or pod.
 #[derive(Clone, Debug)]
 pub(crate) struct SpecView {
-    pub(crate) spec: Spec,
+    /// The definition, and what is kept of its past.
+    pub(crate) record: Arc<SpecRecord>,
     /// All kept versions, the current one last.
     pub(crate) versions: Arc<[Moment]>,
     /// Past definitions that instances were launched from.
@@ -104,9 +106,6 @@ pub(crate) struct SpecView {
     pub(crate) instances: OrdMap<InstanceId, Arc<Instance>>,
     /// Counts of `instances`.
     pub(crate) counts: InstanceCounts,
-    pub(crate) last_failure: Option<TaskFailure>,
-    /// The last instances of a pod that ended, oldest first.
-    pub(crate) terminations: Vec<Termination>,
     /// The delay of launches after failures; none on a standby.
     pub(crate) backoff: LaunchBackoff,
 }
@@ -116,12 +115,10 @@ impl SpecView {
     pub(crate) fn of(spec: Spec) -> Self {
         Self {
             versions: [spec.version()].into(),
-            spec,
+            record: Arc::new(SpecRecord::new(spec, "".into())),
             past: BTreeMap::new(),
             instances: OrdMap::new(),
             counts: InstanceCounts::default(),
-            last_failure: None,
-            terminations: Vec::new(),
             backoff: LaunchBackoff::default(),
         }
     }
@@ -131,9 +128,17 @@ impl SpecView {
         self.backoff.until(now.timestamp()).is_some() && self.counts.of(Condition::Scheduled) > 0
     }
 
+    /// The current definition, or one that instances were launched from.
+    pub(crate) fn kept_definition(&self, version: Moment) -> Option<&Spec> {
+        if version == self.record.spec.version() {
+            return Some(&self.record.spec);
+        }
+        self.past.get(&version)
+    }
+
     /// The definition that a task was launched from; the current one if that definition is unknown.
     pub(crate) fn definition(&self, version: Moment) -> &Spec {
-        self.past.get(&version).unwrap_or(&self.spec)
+        self.past.get(&version).unwrap_or(&self.record.spec)
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) type SharedTrace = Arc<ArcSwap<TraceContext>>;
 
 /// One app or pod and its instances.
 pub(super) struct SpecState {
-    pub(super) record: SpecRecord,
+    /// Shared with snapshots.
+    pub(super) record: Arc<SpecRecord>,
     /// Past definitions that instances were launched from.
     past: BTreeMap<Moment, Spec>,
     /// The run specs of past definitions, for tasks that follow others of their own version.
@@ -82,7 +83,7 @@ impl SpecState {
                 share
             },
             previous: None,
-            record,
+            record: Arc::new(record),
             run_spec,
             current_versions,
             backoff: LaunchBackoff::default(),
@@ -232,11 +233,6 @@ impl SpecState {
         self.past_bytes.set(sizes.sum());
     }
 
-    /// Bytes of the past definitions in the store.
-    pub(super) fn stored_past_bytes(&self) -> u64 {
-        self.stored_past_bytes.bytes()
-    }
-
     fn add_run_spec(&mut self, spec: &Spec, launch: &LaunchSettings) {
         let version = spec.version();
         let run_spec = run_spec(spec, self.record.versions_like(version), launch);
@@ -275,10 +271,10 @@ impl SpecState {
     /// Replaces the definition.
     pub(super) fn set_record(&mut self, record: SpecRecord, launch: &LaunchSettings) {
         self.replicas = None;
-        let before = std::mem::replace(&mut self.record, record);
+        let before = std::mem::replace(&mut self.record, Arc::new(record));
         if before.spec.version() != self.record.spec.version() {
             self.previous = Some(before.spec.version());
-            self.insert_past(before.spec, launch);
+            self.insert_past(before.spec.clone(), launch);
         }
         let mut used = self.used_versions();
         used.extend(self.previous);
@@ -331,7 +327,7 @@ impl SpecState {
 
     /// Records the end of a pod's instance.
     pub(super) fn record_termination(&mut self, instance: &Instance) {
-        let terminations = &mut self.record.terminations;
+        let terminations = &mut Arc::make_mut(&mut self.record).terminations;
         terminations.extend(Termination::new(instance));
         let excess = terminations.len().saturating_sub(MAX_TERMINATIONS);
         terminations.drain(..excess);
@@ -341,12 +337,10 @@ impl SpecState {
     pub(super) fn view(&mut self) -> SpecView {
         SpecView {
             counts: self.counts(),
-            spec: self.record.spec.clone(),
+            record: Arc::clone(&self.record),
             versions: Arc::clone(&self.versions),
             past: self.past.clone(),
             instances: self.instances.clone(),
-            last_failure: self.record.last_failure.clone(),
-            terminations: self.record.terminations.clone(),
             backoff: self.backoff,
         }
     }

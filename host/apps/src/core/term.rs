@@ -16,10 +16,10 @@ use transom_store::typed::TypedStore;
 use transom_web::RequestMetrics;
 
 use super::command::Command;
-use super::metrics;
 use super::snapshot::Snapshot;
 use super::state_metrics::StateMetrics;
 use super::{CoreParts, StoredState};
+use super::{metrics, planning};
 use crate::bus::{self, Bus};
 use crate::callbacks::{self, Callbacks};
 use crate::deploy::Deadline;
@@ -161,7 +161,25 @@ impl Dependencies {
             checker,
             bus: bus.clone(),
             metrics: self.metrics.core.clone(),
-            definitions: DefinitionSettings::new(&config.settings),
+            settings: planning::Settings {
+                definitions: DefinitionSettings::new(&config.settings),
+                checks: config.settings.checks,
+                deadline: config
+                    .settings
+                    .deployments
+                    .deadline_seconds
+                    .map(|seconds| Deadline {
+                        seconds,
+                        on_deadline: config.settings.deployments.on_deadline,
+                    }),
+                max_running_deployments: config.settings.max_running_deployments,
+                max_apps: config.settings.max_apps,
+                max_instances: config.settings.max_instances,
+                max_versions: config.settings.max_versions,
+                max_definitions_bytes: config.settings.max_definitions_bytes,
+                max_versions_bytes: config.settings.max_versions_bytes,
+                service_ports: config.settings.service_ports(),
+            },
             launch: LaunchSettings {
                 gpus: config.settings.gpu_scheduling_behavior,
                 checks: config.settings.checks,
@@ -169,21 +187,6 @@ impl Dependencies {
             },
             plan_form: config.settings.events.plan_format,
             launch_timeout: config.settings.launch_timeout(),
-            deadline: config
-                .settings
-                .deployments
-                .deadline_seconds
-                .map(|seconds| Deadline {
-                    seconds,
-                    on_deadline: config.settings.deployments.on_deadline,
-                }),
-            max_running_deployments: config.settings.max_running_deployments,
-            max_apps: config.settings.max_apps,
-            max_instances: config.settings.max_instances,
-            max_versions: config.settings.max_versions,
-            max_definitions_bytes: config.settings.max_definitions_bytes,
-            max_versions_bytes: config.settings.max_versions_bytes,
-            service_ports: config.settings.service_ports(),
             snapshot: Arc::clone(snapshot),
         };
         let core = super::start(stored, parts, &tracker, token.clone());

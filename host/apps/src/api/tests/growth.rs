@@ -150,7 +150,7 @@ fn running(id: &str, instances: usize) -> Arc<SpecView> {
 fn running_instances(spec: Spec, instances: usize) -> Arc<SpecView> {
     let mut view = SpecView::of(spec);
     for _ in 0..instances {
-        let mut instance = Instance::new(view.spec.id(), view.spec.version(), Moment::now());
+        let mut instance = Instance::new(view.record.spec.id(), view.record.spec.version(), Moment::now());
         instance.replica.condition = Condition::Running;
         instance.set_record(&Arc::new(testing::record(instance.task())));
         view.instances.insert(instance.id.clone(), Arc::new(instance));
@@ -161,8 +161,8 @@ fn running_instances(spec: Spec, instances: usize) -> Arc<SpecView> {
 #[tokio::test]
 async fn long_answers_are_written_while_they_are_sent() {
     let pending = |view: &Arc<SpecView>| TaskRequest {
-        id: view.spec.id().to_string().into(),
-        spec: run_spec(&view.spec, BTreeSet::new(), &LaunchSettings::default()),
+        id: view.record.spec.id().to_string().into(),
+        spec: run_spec(&view.record.spec, BTreeSet::new(), &LaunchSettings::default()),
         not_before: None,
         priority: 0,
         reservation: None,
@@ -173,14 +173,16 @@ async fn long_answers_are_written_while_they_are_sent() {
     let queue = Arc::new(PendingSnapshot::of(requests, &Arc::default()));
     let mut snapshot = Snapshot::default();
     for view in &views {
-        snapshot.specs.insert(view.spec.id().clone(), Arc::clone(view));
+        snapshot
+            .specs
+            .insert(view.record.spec.id().clone(), Arc::clone(view));
     }
     let big = running("/big", 6000);
     let container = json!({"name": "c", "resources": {"cpus": 0.1, "mem": 32}});
     let pod = testing::pod(&json!({"id": "/p", "containers": [container]}));
     let pod = running_instances(pod.into(), 2000);
     // A deployment of all apps in one step, and one of each after the other.
-    let action = |view: &Arc<SpecView>| json!({"action": "ScaleApplication", "app": view.spec.id()});
+    let action = |view: &Arc<SpecView>| json!({"action": "ScaleApplication", "app": view.record.spec.id()});
     let actions: Vec<Value> = views.iter().map(action).collect();
     let step_each: Vec<Value> = actions
         .iter()

@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokio::runtime::{Handle, RuntimeFlavor};
-
-use super::Core;
-use super::batch::EditOutcome;
-use super::command::{AppEdit, Edit, GroupEdit, PodEdit, Rejection};
+use super::{Definitions, EditOutcome, Planner, away_from_serving};
+use crate::core::command::{AppEdit, Edit, GroupEdit, PodEdit, Rejection};
 use crate::ids::{GroupId, SpecId};
 use crate::model::{Invalid, Spec, VERSION_WITH_OTHERS};
 use crate::time::Moment;
@@ -14,22 +11,23 @@ use crate::tree::Tree;
 use crate::tree::edit::{EditContext, Editor, Restart};
 use crate::tree::revert::revert;
 
-impl Core {
+impl Planner {
     /// Computes the definitions that result from a request. Past definitions are read from the
     /// store.
     pub(super) async fn edit(
         &self,
-        tree: &Tree,
+        before: &Definitions,
         edit: Edit,
         force: bool,
         version: Moment,
     ) -> Result<EditOutcome, Rejection> {
+        let tree = &before.tree;
         let context = EditContext {
-            definitions: &self.definitions,
+            definitions: &self.settings.definitions,
             force,
-            max_instances: self.max_instances,
-            service_ports: &self.service_ports,
-            checks: self.launch.checks,
+            max_instances: self.settings.max_instances,
+            service_ports: &self.settings.service_ports,
+            checks: self.settings.checks,
             version,
         };
         let mut editor = Editor::new(tree, context);
@@ -86,13 +84,13 @@ impl Core {
             }
             Edit::Group { id, edit } => {
                 let created = !tree.has_group(&id);
-                self.edit_group(&mut editor, tree, &id, edit).await?;
+                self.edit_group(&mut editor, before, &id, edit).await?;
                 (id, created)
             }
             Edit::Revert(deployment) => {
-                let running = self.deployments.get(&deployment);
+                let running = self.deployment(&deployment);
                 let running = running.ok_or(Rejection::NoDeployment(deployment))?;
-                let change = &running.deployment.change;
+                let change = &running.change;
                 let before = change.specs.iter().map(|spec| (spec.id.clone(), spec.before));
                 let apps = self.definitions(tree, before.collect()).await?;
                 revert(&mut editor, &apps, &change.groups, Restart::Withdrawn);
@@ -154,8 +152,7 @@ impl Core {
         to: Moment,
     ) -> Result<(), Rejection> {
         app(tree, &id).ok_or_else(|| Rejection::NoApp(id.clone()))?;
-        let state = self.specs.get(&id);
-        let mut kept = state.into_iter().flat_map(|state| state.record.versions());
+        let mut kept = self.view(&id).into_iter().flat_map(|view| view.record.versions());
         if !kept.any(|version| version == to) {
             return Err(Rejection::NoVersion(id, to));
         }
@@ -170,10 +167,11 @@ impl Core {
     async fn edit_group(
         &self,
         editor: &mut Editor<'_>,
-        tree: &Tree,
+        before: &Definitions,
         id: &GroupId,
         edit: GroupEdit,
     ) -> Result<(), Rejection> {
+        let tree = &before.tree;
         let exists = || {
             let exists = tree.has_group(id);
             exists.then_some(()).ok_or_else(|| Rejection::NoGroup(id.clone()))
@@ -195,7 +193,7 @@ impl Core {
             }
             GroupEdit::Rollback(to) => {
                 exists()?;
-                let since = self.history.since(id, to);
+                let since = before.history.since(id, to);
                 let since = since.ok_or_else(|| Rejection::NoGroupVersion(id.clone(), to))?;
                 let apps = self.definitions(tree, since.specs).await?;
                 revert(editor, &apps, &since.groups, Restart::AsBefore);
@@ -222,7 +220,7 @@ impl Core {
                 continue;
             };
             let present = tree.spec(&id).filter(|spec| spec.version() == version);
-            let known = present.or_else(|| self.specs.get(&id)?.definition(version));
+            let known = present.or_else(|| self.view(&id)?.kept_definition(version));
             match known {
                 Some(known) => drop(found.insert(id, Some(known.clone()))),
                 None => stored.push((id, version)),
@@ -236,18 +234,6 @@ impl Core {
             found.insert(id, Some(definition));
         }
         Ok(found)
-    }
-}
-
-/// Does work on that many definitions. If there are many, the runtime's thread first hands its other
-/// tasks, which serve every port, to another thread.
-pub(super) fn away_from_serving<T>(definitions: usize, work: impl FnOnce() -> T) -> T {
-    const MAX_INLINE: usize = 16;
-    let has_other_threads = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
-    if definitions > MAX_INLINE && Handle::try_current().is_ok_and(has_other_threads) {
-        tokio::task::block_in_place(work)
-    } else {
-        work()
     }
 }
 
