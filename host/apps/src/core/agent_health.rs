@@ -77,11 +77,11 @@ impl Core {
         let (version, group) = (instance.version().to_string(), instance.is_healthy());
         if group != group_before {
             let draft = shapes::instance_health_changed(instance.facts(pod, &version), group);
-            self.drafts.push(draft);
+            self.publisher.event(draft);
         }
         if before != Some(healthy) {
-            self.drafts
-                .push(shapes::health_status_changed(pod, instance_id, &version, healthy));
+            self.publisher
+                .event(shapes::health_status_changed(pod, instance_id, &version, healthy));
         }
         self.update_fitness(pod, instance_id);
     }

@@ -107,7 +107,7 @@ impl Core {
                     };
                     let planned = self.planned(&batch, edit, options).await;
                     let steps = planned.map(|prepared| prepared.deployment.steps.to_vec());
-                    self.replies.push(Box::new(move || drop(reply.send(steps))));
+                    self.publisher.reply(move || drop(reply.send(steps)));
                 }
                 Command::Kill {
                     id,
@@ -130,17 +130,17 @@ impl Core {
                 }
                 Command::ResetDelay { id, reply } => {
                     let outcome = self.reset_delay(&id);
-                    self.replies.push(Box::new(move || drop(reply.send(outcome))));
+                    self.publisher.reply(move || drop(reply.send(outcome)));
                 }
                 Command::Continue { deployment, reply } => {
                     let outcome = self.continue_canary(&deployment).await;
-                    self.replies.push(Box::new(move || drop(reply.send(outcome))));
+                    self.publisher.reply(move || drop(reply.send(outcome)));
                 }
                 Command::Cancel { deployment, reply } => {
                     self.commit_batch(&mut batch).await;
                     let outcome = self.cancel_deployment(&deployment, CANCELLED).await;
                     batch = self.new_batch();
-                    self.replies.push(Box::new(move || drop(reply.send(outcome))));
+                    self.publisher.reply(move || drop(reply.send(outcome)));
                 }
                 Command::RunSpec { id, reply } => {
                     let state = self.specs.get(&id);
@@ -243,7 +243,7 @@ impl Core {
         // prepared after the batch is stored, because it depends on the result.
         let needs_own_batch = match &edit {
             Edit::App { id, .. } | Edit::Pod { id, .. } => {
-                batch.ids.contains(id) || options.force && self.locks.contains_key(id)
+                batch.ids.contains(id) || options.force && self.deployments.lock(id).is_some()
             }
             _ => true,
         };
@@ -274,9 +274,9 @@ impl Core {
             }
             Err(rejection) => {
                 let (version, reason) = (self.new_version(), rejection.to_string());
-                self.drafts
-                    .push(shapes::group_changed(&group, version, Some(&reason)));
-                self.replies.push(Box::new(move || respond(Err(rejection))));
+                self.publisher
+                    .event(shapes::group_changed(&group, version, Some(&reason)));
+                self.publisher.reply(move || respond(Err(rejection)));
             }
         }
     }
@@ -352,7 +352,7 @@ impl Core {
                     let (origin, respond) = (accepted.origin, accepted.respond);
                     let started =
                         self.begin_deployment(accepted.prepared, origin.as_ref(), &accepted.removals, FORCED);
-                    self.replies.push(Box::new(move || respond(Ok(started))));
+                    self.publisher.reply(move || respond(Ok(started)));
                 }
             }
             Err(error) => {
@@ -360,7 +360,7 @@ impl Core {
                 let error = Arc::new(error);
                 for AcceptedRequest { respond, .. } in done.prepared {
                     let rejection = Rejection::Actor(ActorError::Store(Arc::clone(&error)));
-                    self.replies.push(Box::new(move || respond(Err(rejection))));
+                    self.publisher.reply(move || respond(Err(rejection)));
                 }
             }
         }
@@ -388,7 +388,7 @@ impl Core {
             _ => None,
         };
         if let Some(origin) = origin {
-            self.drafts.extend(
+            self.publisher.events(
                 prepared
                     .specs
                     .iter()
@@ -396,7 +396,7 @@ impl Core {
             );
         }
         let (group, version) = (&deployment.change.group, deployment.version);
-        self.drafts.push(shapes::group_changed(group, version, None));
+        self.publisher.event(shapes::group_changed(group, version, None));
         let started = StartedDeployment {
             deployment: deployment.id.clone(),
             version,
@@ -405,7 +405,7 @@ impl Core {
         };
         self.publish_deployment_start(&deployment);
         if deployment.steps.is_empty() {
-            self.pending.extend(deployment.specs().cloned());
+            self.reconcile_queue.extend(deployment.specs().cloned());
         } else {
             self.run_deployment(deployment);
         }
@@ -420,8 +420,8 @@ impl Core {
     fn publish_deployment_start(&mut self, deployment: &Deployment) {
         if deployment.steps.is_empty() {
             return self
-                .drafts
-                .push(shapes::deployment_ended(deployment, self.plan_form, None));
+                .publisher
+                .event(shapes::deployment_ended(deployment, self.plan_form, None));
         }
         for current in 0..=deployment.current {
             let at = Deployment {
@@ -433,8 +433,8 @@ impl Core {
                 kinds.push("deployment_step_success");
             }
             for kind in kinds {
-                self.drafts
-                    .push(shapes::deployment_step(kind, &at, self.plan_form));
+                self.publisher
+                    .event(shapes::deployment_step(kind, &at, self.plan_form));
             }
         }
     }
@@ -442,8 +442,8 @@ impl Core {
     /// Applies a stored definition to the app or pod.
     fn apply_record(&mut self, mut record: SpecRecord) {
         let id = record.spec.id().clone();
-        self.dirty.insert(id.clone());
-        self.pending.insert(id.clone());
+        self.publisher.changed(&id);
+        self.reconcile_queue.insert(id.clone());
         let spec = record.spec.clone();
         let Some(state) = self.specs.get_mut(&id) else {
             let state = SpecState::new(record, &self.launch, &self.past_bytes);
@@ -487,10 +487,10 @@ impl Core {
     fn stop_deployment(&mut self, id: &str, ending: DeploymentEnd<'_>) {
         if let Some(deployment) = self.end_deployment(id, ending) {
             let kind = "deployment_step_failure";
-            self.drafts
-                .push(shapes::deployment_step(kind, &deployment, self.plan_form));
+            self.publisher
+                .event(shapes::deployment_step(kind, &deployment, self.plan_form));
             let ended = shapes::deployment_ended(&deployment, self.plan_form, ending.reason());
-            self.drafts.push(ended);
+            self.publisher.event(ended);
         }
     }
 

@@ -15,10 +15,7 @@ use crate::time::Moment;
 impl Core {
     /// Records whether the restart of an app or pod waits with healthy new instances.
     pub(super) fn set_canary_healthy(&mut self, id: &SpecId, healthy: bool) {
-        let Some(lock) = self.locks.get(id).cloned() else {
-            return;
-        };
-        let Some(running) = self.deployments.get_mut(&*lock) else {
+        let Some(running) = self.deployments.of_mut(id) else {
             return;
         };
         if healthy == running.healthy_canaries.contains_key(id) {
@@ -40,15 +37,10 @@ impl Core {
                 deployment = deployment.id,
                 "canary is healthy; the restart is held"
             );
-            self.drafts.push(shapes::canary_held(&deployment, self.plan_form));
+            self.publisher
+                .event(shapes::canary_held(&deployment, self.plan_form));
         }
-        self.update_in_snapshot(deployment);
-    }
-
-    /// Puts a changed deployment into the snapshot.
-    fn update_in_snapshot(&mut self, deployment: Arc<Deployment>) {
-        let key = (deployment.version, deployment.id.clone());
-        self.next_snapshot.deployments.insert(key, deployment);
+        self.deployments.show(&deployment);
     }
 
     /// Allows the restarts of a deployment to replace all instances.
@@ -72,34 +64,30 @@ impl Core {
         if let Some(running) = self.deployments.get_mut(id) {
             running.deployment = Arc::clone(&deployment);
             running.healthy_canaries.clear();
-            self.pending.extend(running.unfinished.keys().cloned());
+            self.reconcile_queue.extend(running.unfinished.keys().cloned());
         }
-        self.update_in_snapshot(deployment);
+        self.deployments.show(&deployment);
         Ok(())
     }
 
     /// Records that a new instance failed. If a canary holds the restart, the next tick rolls the
     /// deployment back.
     pub(super) fn canary_failed(&mut self, id: &SpecId, what: &str) {
-        let Some(lock) = self.locks.get(id) else { return };
-        let Some(running) = self.deployments.get(&**lock) else {
+        let Some(running) = self.deployments.of(id) else {
             return;
         };
         let begins = running.deployment.canary.is_some_and(|canary| !canary.continued);
         if begins && running.unfinished.get(id) == Some(&ActionKind::Restart) {
             let reason = format!("The deployment was rolled back: a new instance of {id} {what}.");
-            self.failed_canaries.entry(lock.to_string()).or_insert(reason);
+            let deployment = running.deployment.id.clone();
+            self.deployments.fail_canary(deployment, reason);
         }
     }
 
     /// Rolls back the deployments whose canaries failed. If a revert cannot be stored, the next
     /// tick tries again.
     pub(super) async fn roll_back_failed_canaries(&mut self) {
-        let failed = std::mem::take(&mut self.failed_canaries);
-        for (deployment, reason) in failed {
-            if !self.deployments.contains_key(&deployment) {
-                continue;
-            }
+        for (deployment, reason) in self.deployments.take_failed_canaries() {
             tracing::warn!(deployment, reason, "canary failed; rolling the deployment back");
             if let Err(rejection) = self.roll_back(&deployment, reason.clone()).await {
                 tracing::warn!(
@@ -107,7 +95,7 @@ impl Core {
                     error = error_chain(&rejection),
                     "rolling a deployment back failed; retrying"
                 );
-                self.failed_canaries.insert(deployment, reason);
+                self.deployments.fail_canary(deployment, reason);
             }
         }
     }

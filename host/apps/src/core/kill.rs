@@ -94,9 +94,7 @@ impl Core {
         let apps = match selected {
             Ok(apps) => apps,
             Err(rejection) => {
-                return self
-                    .replies
-                    .push(Box::new(move || drop(reply.send(Err(rejection)))));
+                return self.publisher.reply(move || drop(reply.send(Err(rejection))));
             }
         };
         if !options.scale || apps.is_empty() {
@@ -111,7 +109,7 @@ impl Core {
                 specs: apps,
                 deployment: None,
             };
-            return self.replies.push(Box::new(move || drop(reply.send(Ok(killed)))));
+            return self.publisher.reply(move || drop(reply.send(Ok(killed))));
         }
         let updates = apps
             .iter()
@@ -176,7 +174,7 @@ impl Core {
             return Err(Rejection::NotWaiting(id.clone()));
         }
         self.scheduler.submit(requests);
-        self.dirty.insert(id.clone());
+        self.publisher.changed(id);
         Ok(())
     }
 }

@@ -119,7 +119,7 @@ impl Core {
         let Some(call) = call else { return };
         if call.is_for(&choice.candidates, choice.count as usize) {
             call.kills = Some(kills.into_iter().collect());
-            self.pending.insert(id);
+            self.reconcile_queue.insert(id);
         }
     }
 }

@@ -14,6 +14,7 @@ mod canary;
 pub(crate) mod command;
 mod commit;
 pub(crate) mod counts;
+mod deployments;
 pub(crate) mod format;
 mod history;
 mod kill;
@@ -26,6 +27,8 @@ pub(crate) mod places;
 mod planning;
 mod probing;
 mod progress;
+mod publisher;
+mod reconcile_queue;
 mod residents;
 mod scheduler_events;
 pub(crate) mod snapshot;
@@ -49,7 +52,7 @@ use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
 use transom_store::Store;
 use transom_store::typed::TypedStore;
 
-use crate::bus::{Bus, Draft, shapes};
+use crate::bus::{Bus, shapes};
 use crate::deploy::policy;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
@@ -61,10 +64,12 @@ use crate::{Config, Error, Result};
 use agent_health::agent_kill;
 use budgets::PastBytes;
 use command::Command;
+use deployments::{Deployments, Held};
 use metrics::Metrics;
 use persist::{Records, Repository, Touched};
 use planning::{Definitions, Planner};
-use progress::{DeploymentState, Held};
+use publisher::Publisher;
+use reconcile_queue::ReconcileQueue;
 use snapshot::{Snapshot, TaskFailure};
 use spec_state::SpecState;
 
@@ -157,14 +162,10 @@ pub(crate) struct Core {
     /// Results of checks.
     reports: mpsc::Receiver<Vec<Report>>,
     checker: Checker,
-    bus: Bus,
+    publisher: Publisher,
     metrics: Metrics,
     /// The beginning of the turn, or of the part of it after a large change was planned or stored.
     turn_began: Instant,
-    /// Events that are published on the bus once the snapshot shows what they report.
-    drafts: Vec<Draft>,
-    /// Replies that are sent after the events.
-    replies: Vec<Box<dyn FnOnce() + Send + Sync>>,
     /// The settings that changes depend on.
     settings: Arc<planning::Settings>,
     launch: LaunchSettings,
@@ -176,27 +177,9 @@ pub(crate) struct Core {
     past_bytes: PastBytes,
     /// Agents that instances must leave before maintenance.
     leaving: Arc<BTreeSet<AgentId>>,
-    deployments: BTreeMap<String, DeploymentState>,
-    /// The deployment of each locked app or pod.
-    locks: BTreeMap<SpecId, Arc<str>>,
-    /// Apps and pods that have to be reconciled in this turn.
-    pending: BTreeSet<SpecId>,
-    /// Apps and pods that are reconciled in the next turn, because this one has done enough.
-    postponed: BTreeSet<SpecId>,
-    /// The last app or pod of a turn that has done enough.
-    last_reconciled: Option<SpecId>,
-    /// Apps and pods of deployments that began since they were last reconciled.
-    newly_locked: BTreeSet<SpecId>,
-    /// Deployments whose current step is done.
-    finished: BTreeSet<String>,
-    /// Deployments whose canaries failed, with the reason; see `canary`.
-    failed_canaries: BTreeMap<String, String>,
-    /// Apps and pods whose view has to be rebuilt.
-    dirty: BTreeSet<SpecId>,
+    deployments: Deployments,
+    reconcile_queue: ReconcileQueue,
     last_version: Option<Moment>,
-    /// The last published snapshot, and changes of this turn.
-    next_snapshot: Snapshot,
-    snapshot: Arc<ArcSwap<Snapshot>>,
 }
 
 /// Starts the core, which ends with `token` or when the scheduler has stopped. The returned future
@@ -215,11 +198,9 @@ pub(crate) fn start(
         events: parts.events,
         reports: parts.reports,
         checker: parts.checker,
-        bus: parts.bus,
+        publisher: Publisher::new(parts.bus, parts.snapshot),
         metrics: parts.metrics,
         turn_began: Instant::now(),
-        drafts: Vec::new(),
-        replies: Vec::new(),
         settings: Arc::new(parts.settings),
         launch: parts.launch,
         plan_form: parts.plan_form,
@@ -228,18 +209,9 @@ pub(crate) fn start(
         specs: BTreeMap::new(),
         past_bytes: PastBytes::default(),
         leaving: Arc::default(),
-        deployments: BTreeMap::new(),
-        locks: BTreeMap::new(),
-        pending: BTreeSet::new(),
-        postponed: BTreeSet::new(),
-        last_reconciled: None,
-        newly_locked: BTreeSet::new(),
-        finished: BTreeSet::new(),
-        failed_canaries: BTreeMap::new(),
-        dirty: BTreeSet::new(),
+        deployments: Deployments::default(),
+        reconcile_queue: ReconcileQueue::default(),
         last_version: None,
-        next_snapshot: Snapshot::default(),
-        snapshot: parts.snapshot,
     };
     core.rebuild(stored.records, stored.past);
     core.publish();
@@ -262,7 +234,7 @@ pub(crate) fn start(
                 },
                 Some(batch) = core.reports.recv() => TurnInput::Reports(batch),
                 _ = ticks.tick() => TurnInput::Tick,
-                () = std::future::ready(()), if !core.postponed.is_empty() => TurnInput::Nothing,
+                () = std::future::ready(()), if core.reconcile_queue.has_postponed() => TurnInput::Nothing,
             };
             core.turn_began = Instant::now();
             match first {
@@ -272,7 +244,7 @@ pub(crate) fn start(
                 TurnInput::Tick => core.tick().await,
                 TurnInput::Nothing => {}
             }
-            core.pending.append(&mut core.postponed);
+            core.reconcile_queue.begin_turn();
             for _ in 1..MAX_TURN_INPUTS {
                 let command = commands.try_recv().ok();
                 let has_command = command.is_some();
@@ -322,7 +294,7 @@ impl Core {
     async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
-            let has_postponed = !self.postponed.is_empty();
+            let has_postponed = self.reconcile_queue.has_postponed();
             let input = tokio::select! {
                 biased;
                 output = &mut work => {
@@ -339,7 +311,7 @@ impl Core {
                 TurnInput::Reports(batch) => self.handle_reports(batch),
                 TurnInput::Command(_) | TurnInput::Tick | TurnInput::Nothing => {}
             }
-            self.pending.append(&mut self.postponed);
+            self.reconcile_queue.begin_turn();
             for _ in 1..MAX_TURN_INPUTS {
                 if !self.take_more_inputs() {
                     break;
@@ -359,8 +331,8 @@ impl Core {
         for record in records.specs {
             let id = record.spec.id().clone();
             self.last_version = self.last_version.max(Some(record.spec.version()));
-            self.dirty.insert(id.clone());
-            self.pending.insert(id.clone());
+            self.publisher.changed(&id);
+            self.reconcile_queue.insert(id.clone());
             if !record.deleted {
                 self.definitions.tree.insert(record.spec.clone());
             }
@@ -449,7 +421,7 @@ impl Core {
 
     /// Applies an input to an instance, and executes the effects. Returns whether there were any.
     fn step(&mut self, id: &SpecId, instance_id: &InstanceId, input: Input<'_>) -> bool {
-        let held = self.held(id);
+        let held = self.deployments.held(id);
         let Some(state) = self.specs.get_mut(id) else {
             return false;
         };
@@ -462,8 +434,8 @@ impl Core {
         if held == Some(Held::Waits) || held == Some(Held::Canary) && !is_canary {
             policy.version = state.own_version(&instance);
         }
-        self.dirty.insert(id.clone());
-        self.pending.insert(id.clone());
+        self.publisher.changed(id);
+        self.reconcile_queue.insert(id.clone());
         let now = Moment::now();
         let (next, effects) = step(&instance.replica, input, &policy, now.timestamp());
         let version = instance.version().to_string();
@@ -473,7 +445,9 @@ impl Core {
         let (mut launch, mut failed) = (false, false);
         for effect in &effects {
             match *effect {
-                Effect::Changed(condition) if condition.is_public() => self.drafts.push(changed(condition)),
+                Effect::Changed(condition) if condition.is_public() => {
+                    self.publisher.event(changed(condition))
+                }
                 Effect::Changed(_) => {}
                 Effect::Kill { incarnation } => {
                     let grace = state.record.spec.kill_grace_seconds();
@@ -502,7 +476,7 @@ impl Core {
                         Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped
                     ) || killed_by_check;
                     if killed_by_check {
-                        self.drafts.extend(agent_kill(id, &instance));
+                        self.publisher.events(agent_kill(id, &instance));
                     }
                     if unexpected && !restarting && !state.is_outdated(&instance) {
                         failed = true;
@@ -529,7 +503,7 @@ impl Core {
             && !is_published
             && next.condition.is_public()
         {
-            self.drafts.push(changed(next.condition));
+            self.publisher.event(changed(next.condition));
         }
         self.unstored.health.extend(instance.ended_health(next.as_ref()));
         if let Some(replica) = next {
@@ -562,13 +536,7 @@ impl Core {
     /// Publishes the changes to readers, then the events about them, then the replies.
     fn publish(&mut self) {
         self.refresh_snapshot();
-        self.snapshot.store(Arc::new(self.next_snapshot.clone()));
-        for draft in self.drafts.drain(..) {
-            self.bus.publish(draft);
-        }
-        for reply in self.replies.drain(..) {
-            reply();
-        }
+        self.publisher.publish();
     }
 
     /// What changes are planned from now. `accepted` requests with deployments wait to be stored.
@@ -577,7 +545,7 @@ impl Core {
         Planner {
             settings: Arc::clone(&self.settings),
             repository: self.repository.clone(),
-            snapshot: self.next_snapshot.clone(),
+            snapshot: self.publisher.next.clone(),
             past_bytes: self.past_bytes.clone(),
             running: self.deployments.len() + accepted,
         }
@@ -585,19 +553,20 @@ impl Core {
 
     /// Updates the next snapshot.
     fn refresh_snapshot(&mut self) {
-        for id in std::mem::take(&mut self.dirty) {
+        for id in self.publisher.take_changed() {
             let state = self.specs.get_mut(&id);
             let deleted = state.as_ref().is_some_and(|state| state.record.deleted);
             let view = state.map(|state| {
                 let view = state.view();
                 for moved in state.take_moved() {
-                    self.next_snapshot.places.change(&id, &moved);
+                    self.publisher.next.places.change(&id, &moved);
                 }
                 Arc::new(view)
             });
-            self.next_snapshot.set(&id, view, deleted);
+            self.publisher.next.set(&id, view, deleted);
         }
-        self.next_snapshot.groups = self.definitions.tree.groups().clone();
-        self.next_snapshot.history = self.definitions.history.clone();
+        self.publisher.next.groups = self.definitions.tree.groups().clone();
+        self.publisher.next.history = self.definitions.history.clone();
+        self.deployments.show_in(&mut self.publisher.next);
     }
 }

@@ -87,7 +87,7 @@ impl SpecState {
 impl Core {
     /// Whether a deployment waits until new instances are ready.
     fn is_deploying(&self, id: &SpecId) -> bool {
-        self.locks.contains_key(id)
+        self.deployments.lock(id).is_some()
     }
 
     /// The probes of a running task, or of all tasks in its group.
@@ -178,12 +178,12 @@ impl Core {
         let checks = |spec: Option<&Spec>| spec.map(|spec| spec.health_checks().to_vec()).unwrap_or_default();
         let (old, new) = (checks(before), checks(after));
         for check in old.iter().filter(|check| !new.contains(check)) {
-            self.drafts.push(shapes::health_check_removed(id, check));
+            self.publisher.event(shapes::health_check_removed(id, check));
         }
         if let Some(after) = after {
             for check in new.iter().filter(|check| !old.contains(check)) {
-                self.drafts
-                    .push(shapes::health_check_added(id, check, after.version()));
+                self.publisher
+                    .event(shapes::health_check_added(id, check, after.version()));
             }
         }
         let (Some(before), Some(after)) = (before, after) else {
@@ -246,7 +246,7 @@ impl Core {
     pub(super) fn handle_reports(&mut self, batch: Vec<Report>) {
         for report in batch {
             let changed = self.handle_report(report);
-            self.pending.extend(changed);
+            self.reconcile_queue.extend(changed);
         }
     }
 
@@ -300,7 +300,7 @@ impl Core {
                 let failed_before = instance_task.check_failure.take().is_some();
                 if instance_task.check_outcome.as_ref() == Some(&found) {
                     if failed_before {
-                        self.dirty.insert(app.clone());
+                        self.publisher.changed(app);
                     }
                     return;
                 }
@@ -313,8 +313,8 @@ impl Core {
                 let status = status.map(|status| shapes::status_update(facts, status));
                 let checked =
                     result.map(|result| shapes::check_result_changed(facts, record.id.as_str(), &result));
-                self.drafts.extend(status);
-                self.drafts.extend(checked);
+                self.publisher.events(status);
+                self.publisher.events(checked);
             }
             // The last result is kept, and the failure explains why there is no newer one.
             AttemptResult::Ended(Err(failure)) => {
@@ -329,7 +329,7 @@ impl Core {
             }
             AttemptResult::Obsolete => instance_task.check_failure = None,
         }
-        self.dirty.insert(app.clone());
+        self.publisher.changed(app);
     }
 
     /// Applies one result of a health check, publishes the events about it, and kills the task if
@@ -362,12 +362,12 @@ impl Core {
         let healthy = instance.is_healthy();
         let version = instance.version().to_string();
         if observation.failed {
-            self.drafts
-                .push(shapes::health_check_failed(app, instance_id, check));
+            self.publisher
+                .event(shapes::health_check_failed(app, instance_id, check));
         }
         if let Some(alive) = observation.alive {
             let draft = shapes::health_status_changed(app, instance_id, &version, alive);
-            self.drafts.push(draft);
+            self.publisher.event(draft);
         }
         let (was, is) = (before.to_stored(), observation.state.to_stored());
         let of_daemon = check.protocol.is_made_by_daemon();
@@ -385,9 +385,9 @@ impl Core {
         let changed = health_changed || was_restored;
         if health_changed {
             let draft = shapes::instance_health_changed(instance.facts(app, &version), now_healthy);
-            self.drafts.push(draft);
+            self.publisher.event(draft);
         }
-        self.dirty.insert(app.clone());
+        self.publisher.changed(app);
         self.update_fitness(app, instance_id);
         if observation.kill {
             self.kill_unhealthy(app, instance_id, index);
@@ -409,7 +409,7 @@ impl Core {
         tracing::warn!(%app, %task, cause, "task is unhealthy; killed");
         let facts = instance.facts(app, &version);
         let drafts = shapes::unhealthy_kill(facts, task.as_str(), cause);
-        self.drafts.extend(drafts);
+        self.publisher.events(drafts);
         self.checker.end(instance_id);
         let state = self.specs.get(app);
         let new = state.is_some_and(|state| {
@@ -452,7 +452,7 @@ impl Core {
             ready,
             response: Some(response).filter(|_| readiness.preserve_last_response),
         }));
-        self.dirty.insert(app.clone());
+        self.publisher.changed(app);
         if ready || !deploying {
             // A ready task is not probed again.
             self.update_check(app, &probe.instance, Occasion::TaskRuns);

@@ -1,17 +1,15 @@
 //! Progress of apps, pods and deployments: the next actions of each, and the end of steps.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tracing::Span;
 use transom_common::error_chain;
-use transom_common::trace::{TARGET, TraceContext};
 use transom_replicas::Directive;
 use transom_store::limits::MAX_CHANGES;
 use transom_store::typed;
 
 use super::Core;
+use super::deployments::Held;
 use super::history::History;
 use super::metrics::DeploymentEnd;
 use super::persist::Changes;
@@ -31,127 +29,30 @@ const MAX_PASSES: usize = 100;
 /// pods and instances leaves the others to the next one.
 const MAX_ACTIONS: u32 = 1000;
 
-/// A running deployment.
-#[derive(Clone, Debug)]
-pub(super) struct DeploymentState {
-    pub(super) deployment: Arc<Deployment>,
-    /// Actions of the current step that are not done, by app or pod.
-    pub(super) unfinished: BTreeMap<SpecId, ActionKind>,
-    /// Apps and pods with an action in a later step, each with its number of such actions and the
-    /// version that the deployment replaces.
-    waiting: BTreeMap<SpecId, (usize, Option<Moment>)>,
-    /// Apps and pods whose canaries are complete and healthy, and since when.
-    pub(super) healthy_canaries: BTreeMap<SpecId, Moment>,
-    /// The context of the current step.
-    trace: SharedTrace,
-    /// Open while the current step runs.
-    _span: Span,
-}
-
-/// Why a deployment must not replace the instances of an app or pod yet. The tasks that follow theirs
-/// are launched from the same definitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
-    /// A later step replaces them.
-    Waits,
-    /// The step replaces only as many as the canary has.
-    Canary,
-}
-
-impl DeploymentState {
-    /// The time since when the current step only waits for canaries; `None` if other actions are
-    /// open.
-    pub(super) fn held_since(&self) -> Option<Moment> {
-        let waits = |id: &SpecId| self.healthy_canaries.get(id).copied();
-        let since: Option<Vec<Moment>> = self.unfinished.keys().map(waits).collect();
-        since?.into_iter().max()
-    }
-}
-
 impl Core {
     /// Locks the apps and pods of a deployment, and begins or continues its current step.
     pub(super) fn run_deployment(&mut self, deployment: Deployment) {
-        let id: Arc<str> = deployment.id.as_str().into();
         let trace = SharedTrace::default();
         for app in deployment.specs() {
-            self.locks.insert(app.clone(), Arc::clone(&id));
-            self.next_snapshot.locks.insert(app.clone(), Arc::clone(&id));
-            self.dirty.insert(app.clone());
-            self.newly_locked.insert(app.clone());
+            self.publisher.changed(app);
             if let Some(state) = self.specs.get_mut(app) {
                 state.trace = Arc::clone(&trace);
             }
         }
-        let mut waiting = BTreeMap::new();
-        for action in later_actions(&deployment, deployment.current) {
-            waiting.entry(action.id.clone()).or_insert((0, None)).0 += 1;
-        }
-        for changed in &deployment.change.specs {
-            if let Some((_, before)) = waiting.get_mut(&changed.id) {
-                *before = changed.before;
-            }
-        }
-        self.enter_step(deployment, waiting, trace);
-    }
-
-    /// Begins the current step of a deployment. `waiting`: see [`DeploymentState::waiting`], with the
-    /// actions of this step.
-    fn enter_step(
-        &mut self,
-        deployment: Deployment,
-        mut waiting: BTreeMap<SpecId, (usize, Option<Moment>)>,
-        trace: SharedTrace,
-    ) {
-        let actions = deployment.step().into_iter().flat_map(|step| &step.actions);
-        let unfinished: BTreeMap<SpecId, ActionKind> =
-            actions.map(|action| (action.id.clone(), action.kind)).collect();
-        for action in deployment.step().into_iter().flat_map(|step| &step.actions) {
-            if let Some((actions, _)) = waiting.get_mut(&action.id) {
-                *actions -= 1;
-                if *actions == 0 {
-                    waiting.remove(&action.id);
-                }
-            }
-        }
-        if unfinished.is_empty() {
-            self.finished.insert(deployment.id.clone());
-        }
-        self.pending.extend(unfinished.keys().cloned());
-        let span = deployment.trace.child(|| step_span(&deployment));
-        trace.store(Arc::new(TraceContext::of(&span)));
-        let deployment = Arc::new(deployment);
-        let key = (deployment.version, deployment.id.clone());
-        self.next_snapshot
-            .deployments
-            .insert(key, Arc::clone(&deployment));
-        let running = DeploymentState {
-            deployment,
-            unfinished,
-            waiting,
-            healthy_canaries: BTreeMap::new(),
-            trace,
-            _span: span,
-        };
-        self.deployments.insert(running.deployment.id.clone(), running);
+        let running = self.deployments.begin(deployment, trace);
+        self.reconcile_queue.extend(running.unfinished.keys().cloned());
     }
 
     /// Ends a deployment and unlocks its apps and pods.
     pub(super) fn end_deployment(&mut self, id: &str, ending: DeploymentEnd<'_>) -> Option<Arc<Deployment>> {
-        let deployment = self.deployments.remove(id)?.deployment;
+        let deployment = self.deployments.end(id)?;
         self.metrics.record_end(&deployment, ending);
-        self.finished.remove(id);
-        let key = (deployment.version, deployment.id.clone());
-        self.next_snapshot.deployments.remove(&key);
         for app in deployment.specs() {
             if let Some(state) = self.specs.get_mut(app) {
                 state.trace = SharedTrace::default();
             }
-            if self.locks.get(app).is_some_and(|lock| **lock == *id) {
-                self.locks.remove(app);
-                self.next_snapshot.locks.remove(app);
-            }
-            self.pending.insert(app.clone());
-            self.dirty.insert(app.clone());
+            self.reconcile_queue.insert(app.clone());
+            self.publisher.changed(app);
         }
         Some(deployment)
     }
@@ -161,76 +62,48 @@ impl Core {
     /// turn has done enough.
     pub(super) async fn reconcile_pending(&mut self) {
         let mut actions = 0;
-        while self.reconcile_specs(&mut actions) && !self.finished.is_empty() && self.next_steps().await {}
+        while self.reconcile_specs(&mut actions) && self.deployments.has_finished() && self.next_steps().await
+        {
+        }
     }
 
     /// Carries out the next actions of the apps and pods that changed, and counts them. Returns false
     /// if the turn has done enough.
     pub(super) fn reconcile_specs(&mut self, actions: &mut usize) -> bool {
-        while let Some(id) = self.next_pending() {
+        while let Some(id) = self.reconcile_queue.next() {
             *actions += self.reconcile(&id);
             if *actions >= MAX_ACTIONS as usize {
                 #[cfg(test)]
                 crate::testing::operations::note_turn(*actions);
-                self.postponed.append(&mut self.pending);
+                self.reconcile_queue.postpone_all();
                 return false;
             }
         }
-        self.last_reconciled = None;
         true
-    }
-
-    /// Takes the pending app or pod that follows the last one, in a circle, so that none with very many
-    /// instances delays those after it.
-    fn next_pending(&mut self) -> Option<SpecId> {
-        let last = self.last_reconciled.as_ref();
-        let later = last.and_then(|last| {
-            self.pending
-                .range::<SpecId, _>((Bound::Excluded(last), Bound::Unbounded))
-                .next()
-        });
-        let id = later.or_else(|| self.pending.first())?.clone();
-        self.pending.remove(&id);
-        self.last_reconciled = Some(id.clone());
-        Some(id)
-    }
-
-    /// Whether the deployment of an app or pod holds its instances back.
-    pub(super) fn held(&self, id: &SpecId) -> Option<Held> {
-        let running = self.deployments.get(&**self.locks.get(id)?)?;
-        match running.unfinished.get(id) {
-            Some(ActionKind::Restart) => {
-                let canary = running.deployment.canary.filter(|canary| !canary.continued);
-                canary.map(|_| Held::Canary)
-            }
-            Some(_) => None,
-            None => running.waiting.contains_key(id).then_some(Held::Waits),
-        }
     }
 
     /// The definition that a later step of a deployment replaces; `None` if the app or pod is new or
     /// being deleted.
     fn replaced_definition(&self, id: &SpecId) -> Option<Spec> {
-        let running = self.deployments.get(&**self.locks.get(id)?)?;
-        let (_, before) = running.waiting.get(id)?;
+        let before = self.deployments.replaced_version(id)?;
         let state = self.specs.get(id).filter(|state| !state.record.deleted)?;
-        state.definition((*before)?).cloned()
+        state.definition(before).cloned()
     }
 
     /// Continues the current action of an app or pod in its deployment. Without one, keeps its
     /// number of instances. Returns the number of actions, of which this is one.
     fn reconcile(&mut self, id: &SpecId) -> usize {
         let mut actions = 1;
-        self.dirty.insert(id.clone());
+        self.publisher.changed(id);
         // Tasks that run later begin their checks with their updates.
-        if self.newly_locked.remove(id) {
+        if self.deployments.take_newly_locked(id) {
             self.update_readiness(id);
         }
-        let running = self.locks.get(id).and_then(|lock| self.deployments.get(&**lock));
+        let running = self.deployments.of(id);
         let action = running.and_then(|running| running.unfinished.get(id).copied());
         // A later step handles it: the definition is already the new one, but until then the earlier
         // one determines the instances.
-        let waits = self.held(id) == Some(Held::Waits);
+        let waits = self.deployments.held(id) == Some(Held::Waits);
         let replaced = if waits { self.replaced_definition(id) } else { None };
         if waits && replaced.is_none() {
             return actions;
@@ -244,14 +117,14 @@ impl Core {
             self.execute_directive(id, &directive, replaced.as_ref());
             actions += actions_of(&directive);
             if continues {
-                self.postponed.insert(id.clone());
+                self.reconcile_queue.postpone(id.clone());
                 break;
             }
             if canary.is_some() {
                 self.set_canary_healthy(id, directive.canaries_healthy);
             }
             if action.is_some() && directive.done {
-                self.finish_action(id);
+                self.deployments.finish_action(id);
                 break;
             }
             // Another action may be possible immediately after an unlaunched instance was removed
@@ -261,7 +134,7 @@ impl Core {
             }
         }
         // The actions above marked it as pending again.
-        self.pending.remove(id);
+        self.reconcile_queue.remove(id);
         actions
     }
 
@@ -332,26 +205,10 @@ impl Core {
         self.scheduler.submit(requests);
     }
 
-    fn finish_action(&mut self, app: &SpecId) {
-        let Some(lock) = self.locks.get(app) else { return };
-        let Some(running) = self.deployments.get_mut(&**lock) else {
-            return;
-        };
-        running.unfinished.remove(app);
-        if running.unfinished.is_empty() {
-            self.finished.insert(lock.to_string());
-        }
-    }
-
     /// Stores the progress of all deployments whose steps are done, and continues them. Returns
     /// false if the store failed.
     async fn next_steps(&mut self) -> bool {
-        let ids = std::mem::take(&mut self.finished);
-        let finished: Vec<Arc<Deployment>> = ids
-            .iter()
-            .filter_map(|id| self.deployments.get(id))
-            .map(|running| Arc::clone(&running.deployment))
-            .collect();
+        let finished = self.deployments.take_finished();
         let mut history = self.definitions.history.clone();
         let stored = self.store_progress(&finished, &mut history).await;
         if let Err(error) = stored {
@@ -360,7 +217,7 @@ impl Core {
                 error = error_chain(&error),
                 "storing the progress of deployments failed; retrying"
             );
-            self.finished.extend(ids);
+            self.deployments.put_back_finished(&finished);
             return false;
         }
         self.definitions.history = history;
@@ -437,20 +294,20 @@ impl Core {
         for app in removed_specs(deployment) {
             if let Some(mut state) = self.specs.remove(app) {
                 for moved in state.take_moved() {
-                    self.next_snapshot.places.change(app, &moved);
+                    self.publisher.next.places.change(app, &moved);
                 }
             }
-            self.dirty.insert(app.clone());
-            self.drafts.push(shapes::app_terminated(app));
+            self.publisher.changed(app);
+            self.publisher.event(shapes::app_terminated(app));
         }
         if deployment.step().is_some() {
             let kind = "deployment_step_success";
-            self.drafts
-                .push(shapes::deployment_step(kind, deployment, self.plan_form));
+            self.publisher
+                .event(shapes::deployment_step(kind, deployment, self.plan_form));
         }
         if deployment.current + 1 >= deployment.steps.len() {
-            self.drafts
-                .push(shapes::deployment_ended(deployment, self.plan_form, None));
+            self.publisher
+                .event(shapes::deployment_ended(deployment, self.plan_form, None));
             self.end_deployment(&deployment.id, DeploymentEnd::Succeeded);
             return;
         }
@@ -458,37 +315,16 @@ impl Core {
             current: deployment.current + 1,
             ..deployment.clone()
         };
-        self.drafts
-            .push(shapes::deployment_step("deployment_info", &next, self.plan_form));
-        let running = self.deployments.remove(&next.id);
-        let running = running.map(|running| (running.waiting, running.trace));
-        let (waiting, trace) = running.unwrap_or_default();
-        self.enter_step(next, waiting, trace);
+        self.publisher
+            .event(shapes::deployment_step("deployment_info", &next, self.plan_form));
+        let running = self.deployments.begin_next_step(next);
+        self.reconcile_queue.extend(running.unfinished.keys().cloned());
     }
 }
 
 /// The number of instances that a directive starts, removes and restarts.
 fn actions_of(directive: &Directive<InstanceId>) -> usize {
     directive.start as usize + directive.decommission.len() + directive.restart.len()
-}
-
-/// The actions of this step and of all later ones.
-fn later_actions(deployment: &Deployment, step: usize) -> impl Iterator<Item = &deploy::plan::Action> {
-    let actions = deployment.steps.iter().skip(step).flat_map(|step| &step.actions);
-    #[cfg(test)]
-    let actions = actions.inspect(|_| crate::testing::operations::count());
-    actions
-}
-
-fn step_span(deployment: &Deployment) -> Span {
-    tracing::info_span!(
-        target: TARGET,
-        "deployment_step",
-        deployment = deployment.id,
-        step = deployment.current + 1,
-        steps = deployment.steps.len(),
-        trace_id = tracing::field::Empty,
-    )
 }
 
 /// The apps and pods that the current step removes.

@@ -59,7 +59,9 @@ impl Core {
             .unwrap_or_default();
         if *instance.volumes != *volumes {
             instance.volumes = volumes.into();
-            self.dirty.extend(owner.map(|(spec, _)| spec));
+            if let Some((spec, _)) = owner {
+                self.publisher.changed(&spec);
+            }
         }
     }
 
@@ -81,7 +83,7 @@ impl Core {
             let request = state.task_request(instance);
             self.scheduler.submit(vec![request]);
         }
-        self.dirty.insert(id.clone());
+        self.publisher.changed(id);
     }
 }
 

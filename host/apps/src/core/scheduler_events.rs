@@ -19,11 +19,11 @@ impl Core {
     pub(super) fn handle_event(&mut self, event: Event) {
         match event {
             Event::Registered { framework_id, master } => {
-                self.drafts
-                    .push(shapes::registered(framework_id.as_str(), master.as_deref()));
+                self.publisher
+                    .event(shapes::registered(framework_id.as_str(), master.as_deref()));
             }
-            Event::Reregistered { master } => self.drafts.push(shapes::reregistered(master.as_deref())),
-            Event::Disconnected => self.drafts.push(shapes::disconnected()),
+            Event::Reregistered { master } => self.publisher.event(shapes::reregistered(master.as_deref())),
+            Event::Disconnected => self.publisher.event(shapes::disconnected()),
             Event::Launched(record) => self.handle_launch(&record),
             Event::Updated(record) => self.handle_update(&record),
             // The instance was removed when its request was withdrawn.
@@ -37,7 +37,7 @@ impl Core {
                 executor,
                 data,
             } => {
-                self.drafts.push(shapes::framework_message(
+                self.publisher.event(shapes::framework_message(
                     agent.as_str(),
                     executor.as_str(),
                     &data,
@@ -63,8 +63,8 @@ impl Core {
     /// Marks all apps and pods with tasks on an agent for reconciliation. Those whose tasks were launched
     /// in this turn are marked already.
     fn reconcile_agent(&mut self, agent: &AgentId) {
-        let concerned = self.next_snapshot.places.on_agent(agent);
-        self.pending.extend(concerned.cloned());
+        let concerned = self.publisher.next.places.on_agent(agent);
+        self.reconcile_queue.extend(concerned.cloned());
     }
 
     /// The app or pod and the instance of a task, if it is one of the instance's current tasks.
@@ -79,7 +79,7 @@ impl Core {
         let Some((app, instance_id)) = self.locate(&record.id) else {
             return self.handle_stray_task(record);
         };
-        self.dirty.insert(app.clone());
+        self.publisher.changed(&app);
         let Some(instance) = self.instance_mut(&app, &instance_id) else {
             return;
         };
@@ -120,7 +120,7 @@ impl Core {
             .map(|status| shapes::status_update(facts, status));
         let checked = found.map(|found| shapes::check_result_changed(facts, record.id.as_str(), &found));
         if let Some(draft) = status {
-            self.drafts.push(draft);
+            self.publisher.event(draft);
         }
         if drained && let Some(state) = self.specs.get_mut(&app) {
             // The earlier failures may have been caused by the agent.
@@ -128,7 +128,7 @@ impl Core {
         }
         self.step_task(&app, &instance_id, false);
         if let Some(draft) = checked {
-            self.drafts.push(draft);
+            self.publisher.event(draft);
         }
         if let Some(passed) = passed {
             self.metrics.record_agent_check("check", passed);
@@ -145,8 +145,8 @@ impl Core {
         } else {
             self.apply_agent_health(&app, &instance_id, record, healthy_before);
         }
-        self.pending.insert(app.clone());
-        self.dirty.insert(app);
+        self.reconcile_queue.insert(app.clone());
+        self.publisher.changed(&app);
     }
 
     /// Applies a launch or a status update of the tasks of an instance.
@@ -199,8 +199,8 @@ impl Core {
             let instance = InstanceId::of_task(&record.id).map(|(instance, _)| instance);
             let name = instance.as_ref().map_or(record.id.as_str(), InstanceId::as_str);
             let app = SpecId::parse(&record.run_spec).ok();
-            self.drafts
-                .push(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.publisher
+                .event(shapes::unknown_terminated(name, app.as_ref(), condition));
             self.scheduler.purge(vec![record.id.clone()]);
         } else if !record.killing {
             self.scheduler.kill(vec![record.id.clone()], None);
@@ -216,8 +216,8 @@ impl Core {
                 .as_ref()
                 .map_or(status.task_id.as_str(), InstanceId::as_str);
             let app = instance.as_ref().and_then(InstanceId::spec);
-            self.drafts
-                .push(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.publisher
+                .event(shapes::unknown_terminated(name, app.as_ref(), condition));
         } else {
             tracing::warn!(task = %status.task_id, "killing an orphaned task");
             self.scheduler.kill(vec![status.task_id.clone()], None);
