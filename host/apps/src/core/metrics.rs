@@ -74,7 +74,7 @@ transom_common::metrics! {
             "Time that a commit of definitions and deployments to the store took, also if it failed";
         turn_seconds: Histogram = durations(0.0005, 16)
             => "transom_apps_turn_seconds",
-            "Time that one turn of the actor that owns the apps took, commits included";
+            "Time that one turn of the actor that owns the apps took, commits of at most 64 records included";
     }
 }
 

@@ -4,8 +4,9 @@
 //! Requests are stored together. Then the changes are published as one immutable [`Snapshot`], then
 //! as events on the bus, and then the requests are answered, so that a client that has received an
 //! event or a response can read the change. The core never waits for the scheduler, and for the
-//! store only until a timeout. While the store is unavailable, requests are rejected and running
-//! deployments pause.
+//! store only until a timeout. Large changes are planned and stored beside the turns, see
+//! [`Core::meanwhile`]. While the store is unavailable, requests are rejected and running deployments
+//! pause.
 
 mod agent_health;
 mod batch;
