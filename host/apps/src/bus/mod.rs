@@ -19,6 +19,7 @@
 //! Publishing never waits.
 
 mod announcements;
+mod draft;
 mod filter;
 mod frame;
 mod group;
@@ -35,7 +36,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +46,8 @@ use transom_web::{Disconnect, Owner, Share, Shares};
 use crate::policies::{Policies, View};
 use crate::settings::Events;
 use announcements::Announcements;
+pub(crate) use draft::Draft;
+use draft::EventBodies;
 pub(crate) use frame::frames;
 use group::Group;
 pub(crate) use history::History;
@@ -53,7 +55,6 @@ use metrics::LossReason;
 pub(crate) use metrics::Metrics;
 pub(crate) use resume::{EventId, Gap};
 use ring::{Bounds, Evicted, Ring};
-pub(crate) use shapes::Draft;
 use signals::Signals;
 use stream::Membership;
 pub(crate) use stream::Subscription;
@@ -118,37 +119,6 @@ impl Published {
     /// The size of its text in memory, in bytes.
     fn bytes(&self) -> usize {
         self.body.len() + self.light.as_ref().map_or(0, String::len)
-    }
-}
-
-/// Precedes the plan, the last member of a document.
-const PLAN_MEMBER: &str = r#","plan":"#;
-
-/// An event's bodies as text.
-#[derive(Debug, Default)]
-struct EventBodies {
-    body: String,
-    light: Option<String>,
-}
-
-impl EventBodies {
-    /// # Errors
-    /// The bytes of the longer of the two, if they are more than [`MAX_EVENT_BYTES`].
-    fn of(draft: &Draft) -> Result<Self, usize> {
-        let body = to_text(&draft.body);
-        let within_limit = |bytes: usize| (bytes <= MAX_EVENT_BYTES).then_some(()).ok_or(bytes);
-        let Some(plan) = &draft.plan else {
-            within_limit(body.len())?;
-            return Ok(Self { body, light: None });
-        };
-        within_limit(body.len() + PLAN_MEMBER.len() + plan.body.len().max(plan.light.len()))?;
-        // The document is an object with members.
-        let others = body.strip_suffix('}').unwrap_or(&body);
-        let with = |plan: &str| format!("{others}{PLAN_MEMBER}{plan}}}");
-        Ok(Self {
-            body: with(&plan.body),
-            light: Some(with(&plan.light)),
-        })
     }
 }
 
@@ -236,9 +206,10 @@ impl Bus {
     }
 
     /// Sends an event to all subscribers whose query passes it.
-    pub(crate) fn publish(&self, draft: Draft) {
+    pub(crate) fn publish(&self, mut draft: Draft) {
         // Serialised before the lock is taken.
-        let bytes = match EventBodies::of(&draft) {
+        let bodies = draft.bodies.take().unwrap_or_else(|| EventBodies::of(&draft));
+        let bytes = match bodies {
             Ok(bodies) => return self.push(&mut self.state(), draft.kind, draft.subject, bodies),
             Err(bytes) => bytes,
         };
@@ -480,11 +451,6 @@ impl Bus {
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Bodies consist of texts and numbers, so serialising them cannot fail.
-fn to_text(body: &Value) -> String {
-    body.to_string()
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! An event about an app has the app's id as its subject, which event queries may name.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,40 +11,14 @@ use serde_json::{Value, json};
 use transom_cluster::v1::TaskStatus;
 use transom_plugin_host::Change;
 
-use super::{Gap, Listener, MAX_EVENT_BYTES};
+use super::{Draft, Gap, Listener, MAX_EVENT_BYTES};
 use crate::check_result::CheckResult;
-use crate::deploy::{Deployment, PlanTexts, Step};
+use crate::deploy::{Deployment, Step};
 use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::model::{App, HealthCheck, IpProtocol};
 use crate::settings::PlanForm;
 use crate::time::Moment;
 use transom_replicas::Condition;
-
-/// An event before it is numbered.
-#[derive(Clone, Debug)]
-pub(crate) struct Draft {
-    pub(crate) kind: &'static str,
-    pub(crate) subject: Option<String>,
-    /// The document, without the plan.
-    pub(crate) body: Value,
-    /// The plan of the deployment that it reports on.
-    pub(crate) plan: Option<Arc<PlanTexts>>,
-}
-
-impl Draft {
-    fn new(kind: &'static str, subject: Option<&SpecId>, mut body: Value) -> Self {
-        if let Some(members) = body.as_object_mut() {
-            members.insert("eventType".to_owned(), json!(kind));
-            members.insert("timestamp".to_owned(), json!(Moment::now()));
-        }
-        Self {
-            kind,
-            subject: subject.map(ToString::to_string),
-            body,
-            plan: None,
-        }
-    }
-}
 
 fn of_listener(kind: &'static str, listener: &Listener) -> Draft {
     let client = &listener.client;

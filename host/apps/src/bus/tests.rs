@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use transom_testkit::{WAIT_TIMEOUT, wait_for};
 
 use super::*;
@@ -60,6 +60,7 @@ fn draft(number: usize) -> Draft {
         subject: None,
         body,
         plan: None,
+        bodies: None,
     }
 }
 
@@ -287,7 +288,7 @@ async fn oversized_event_is_dropped_and_reported_by_event_too_large_event() {
     assert!(data["bytes"].as_u64().unwrap() > MAX_EVENT_BYTES as u64);
     assert_eq!(lost(&bus, LossReason::TooLarge), 2);
     // An event at the limit is sent.
-    let frame = to_text(&draft_with("").body).len();
+    let frame = EventBodies::of(&draft_with("")).unwrap().body.len();
     bus.publish(draft_with(&"x".repeat(MAX_EVENT_BYTES - frame)));
     let text = frames(&mut plain, 1).await;
     assert!(text.len() > MAX_EVENT_BYTES, "{}", text.len());

@@ -59,6 +59,8 @@ pub(super) struct Batch {
 /// A prepared request with everything that is needed to carry it out once it is stored.
 pub(super) struct AcceptedRequest {
     pub(super) prepared: PreparedChange,
+    /// The events of the deployment's beginning.
+    events: Vec<Draft>,
     origin: Option<Origin>,
     removals: Vec<(SpecId, InstanceId)>,
     respond: Respond,
@@ -217,7 +219,13 @@ impl Core {
         };
         self.commit(recorded.changes).await?;
         self.definitions = recorded.after;
-        self.begin_deployment(recorded.prepared, None, &[], DeploymentEnd::Failed(&reason));
+        self.begin_deployment(
+            recorded.prepared,
+            recorded.events,
+            None,
+            &[],
+            DeploymentEnd::Failed(&reason),
+        );
         Ok(())
     }
 
@@ -260,6 +268,7 @@ impl Core {
                 prepared,
                 changes,
                 after,
+                events,
             }) => {
                 let specs = prepared.deployment.change.specs.iter();
                 batch.ids.extend(specs.map(|spec| spec.id.clone()));
@@ -267,6 +276,7 @@ impl Core {
                 batch.definitions = after;
                 batch.prepared.push(AcceptedRequest {
                     prepared,
+                    events,
                     origin,
                     removals,
                     respond,
@@ -350,8 +360,13 @@ impl Core {
                 self.definitions = done.definitions;
                 for accepted in done.prepared {
                     let (origin, respond) = (accepted.origin, accepted.respond);
-                    let started =
-                        self.begin_deployment(accepted.prepared, origin.as_ref(), &accepted.removals, FORCED);
+                    let started = self.begin_deployment(
+                        accepted.prepared,
+                        accepted.events,
+                        origin.as_ref(),
+                        &accepted.removals,
+                        FORCED,
+                    );
                     self.publisher.reply(move || respond(Ok(started)));
                 }
             }
@@ -372,6 +387,7 @@ impl Core {
     fn begin_deployment(
         &mut self,
         prepared: PreparedChange,
+        events: Vec<Draft>,
         origin: Option<&Origin>,
         removals: &[(SpecId, InstanceId)],
         ending: DeploymentEnd<'_>,
@@ -403,7 +419,7 @@ impl Core {
             spec,
             created: prepared.created,
         };
-        self.publish_deployment_start(&deployment);
+        self.publisher.events(events);
         if deployment.steps.is_empty() {
             self.reconcile_queue.extend(deployment.specs().cloned());
         } else {
@@ -413,30 +429,6 @@ impl Core {
             self.decommission(app, instance);
         }
         started
-    }
-
-    /// Publishes the events of a deployment that begins. The steps before the current one are
-    /// skipped, and reported as done.
-    fn publish_deployment_start(&mut self, deployment: &Deployment) {
-        if deployment.steps.is_empty() {
-            return self
-                .publisher
-                .event(shapes::deployment_ended(deployment, self.plan_form, None));
-        }
-        for current in 0..=deployment.current {
-            let at = Deployment {
-                current,
-                ..deployment.clone()
-            };
-            let mut kinds = vec!["deployment_info"];
-            if current < deployment.current {
-                kinds.push("deployment_step_success");
-            }
-            for kind in kinds {
-                self.publisher
-                    .event(shapes::deployment_step(kind, &at, self.plan_form));
-            }
-        }
     }
 
     /// Applies a stored definition to the app or pod.
@@ -487,9 +479,12 @@ impl Core {
     fn stop_deployment(&mut self, id: &str, ending: DeploymentEnd<'_>) {
         if let Some(deployment) = self.end_deployment(id, ending) {
             let kind = "deployment_step_failure";
-            self.publisher
-                .event(shapes::deployment_step(kind, &deployment, self.plan_form));
-            let ended = shapes::deployment_ended(&deployment, self.plan_form, ending.reason());
+            self.publisher.event(shapes::deployment_step(
+                kind,
+                &deployment,
+                self.settings.plan_form,
+            ));
+            let ended = shapes::deployment_ended(&deployment, self.settings.plan_form, ending.reason());
             self.publisher.event(ended);
         }
     }

@@ -38,7 +38,7 @@ impl Core {
                 "canary is healthy; the restart is held"
             );
             self.publisher
-                .event(shapes::canary_held(&deployment, self.plan_form));
+                .event(shapes::canary_held(&deployment, self.settings.plan_form));
         }
         self.deployments.show(&deployment);
     }

@@ -58,7 +58,6 @@ use crate::deploy::policy;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::probes::{Checker, Occasion, Report};
-use crate::settings::PlanForm;
 use crate::task::LaunchSettings;
 use crate::time::Moment;
 use crate::{Config, Error, Result};
@@ -92,7 +91,6 @@ pub(crate) struct CoreParts {
     /// The settings that changes depend on.
     pub(crate) settings: planning::Settings,
     pub(crate) launch: LaunchSettings,
-    pub(crate) plan_form: PlanForm,
     /// How long a launched task may take to run.
     pub(crate) launch_timeout: Duration,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
@@ -170,7 +168,6 @@ pub(crate) struct Core {
     /// The settings that changes depend on.
     settings: Arc<planning::Settings>,
     launch: LaunchSettings,
-    plan_form: PlanForm,
     launch_timeout: Duration,
     definitions: Definitions,
     /// All apps and pods, with their instances.
@@ -204,7 +201,6 @@ pub(crate) fn start(
         turn_began: Instant::now(),
         settings: Arc::new(parts.settings),
         launch: parts.launch,
-        plan_form: parts.plan_form,
         launch_timeout: parts.launch_timeout,
         definitions: Definitions::default(),
         specs: BTreeMap::new(),

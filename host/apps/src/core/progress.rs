@@ -303,11 +303,14 @@ impl Core {
         if deployment.step().is_some() {
             let kind = "deployment_step_success";
             self.publisher
-                .event(shapes::deployment_step(kind, deployment, self.plan_form));
+                .event(shapes::deployment_step(kind, deployment, self.settings.plan_form));
         }
         if deployment.current + 1 >= deployment.steps.len() {
-            self.publisher
-                .event(shapes::deployment_ended(deployment, self.plan_form, None));
+            self.publisher.event(shapes::deployment_ended(
+                deployment,
+                self.settings.plan_form,
+                None,
+            ));
             self.end_deployment(&deployment.id, DeploymentEnd::Succeeded);
             return;
         }
@@ -315,8 +318,11 @@ impl Core {
             current: deployment.current + 1,
             ..deployment.clone()
         };
-        self.publisher
-            .event(shapes::deployment_step("deployment_info", &next, self.plan_form));
+        self.publisher.event(shapes::deployment_step(
+            "deployment_info",
+            &next,
+            self.settings.plan_form,
+        ));
         let running = self.deployments.begin_next_step(next);
         self.reconcile_queue.extend(running.unfinished.keys().cloned());
     }

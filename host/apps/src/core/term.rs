@@ -179,13 +179,13 @@ impl Dependencies {
                 max_definitions_bytes: config.settings.max_definitions_bytes,
                 max_versions_bytes: config.settings.max_versions_bytes,
                 service_ports: config.settings.service_ports(),
+                plan_form: config.settings.events.plan_format,
             },
             launch: LaunchSettings {
                 gpus: config.settings.gpu_scheduling_behavior,
                 checks: config.settings.checks,
                 env_vars_prefix: config.settings.env_vars_prefix.as_str().into(),
             },
-            plan_form: config.settings.events.plan_format,
             launch_timeout: config.settings.launch_timeout(),
             snapshot: Arc::clone(snapshot),
         };

@@ -21,10 +21,11 @@ use super::command::{Edit, GroupEdit, Options, Rejection};
 use super::history::History;
 use super::persist::{Changes, Repository, SpecRecord};
 use super::snapshot::{Snapshot, SpecView};
+use crate::bus::{Draft, shapes};
 use crate::deploy::{ActionKind, Change, Deadline, Deployment, SharedTexts, Step, plan};
 use crate::ids::{GroupId, SpecId};
 use crate::model::{DefinitionSettings, Effect, Invalid, Spec};
-use crate::settings::Checks;
+use crate::settings::{Checks, PlanForm};
 use crate::time::Moment;
 use crate::tree::Tree;
 use crate::tree::edit::{Edited, EditedGroup, EditedSpec, Restart};
@@ -46,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) max_definitions_bytes: u64,
     pub(crate) max_versions_bytes: u64,
     pub(crate) service_ports: RangeInclusive<u16>,
+    /// The form of plans in events.
+    pub(crate) plan_form: PlanForm,
 }
 
 /// All definitions without those that are being deleted, and their last changes. A clone is cheap.
@@ -86,6 +89,8 @@ pub(super) struct RecordedChange {
     pub(super) changes: Changes,
     /// The definitions after the change.
     pub(super) after: Definitions,
+    /// The events of the deployment's beginning.
+    pub(super) events: Vec<Draft>,
 }
 
 /// The definitions that result from a request.
@@ -148,10 +153,15 @@ impl Planner {
         away_from_serving(prepared.specs.len(), || {
             self.collect_changes(&mut changes, &mut after, &mut prepared)
         })?;
+        let events = away_from_serving(prepared.specs.len(), || {
+            let events = start_events(&prepared.deployment, self.settings.plan_form);
+            events.into_iter().map(Draft::serialized).collect()
+        });
         Ok(RecordedChange {
             prepared,
             changes,
             after,
+            events,
         })
     }
 
@@ -311,4 +321,24 @@ fn first_step(steps: &[Step]) -> usize {
         actions.all(|action| action.kind == ActionKind::Start)
     };
     usize::from(steps.len() > 1 && steps.first().is_some_and(starts))
+}
+
+/// The events of a deployment that begins. The steps before the current one are skipped, and reported
+/// as done.
+fn start_events(deployment: &Deployment, form: PlanForm) -> Vec<Draft> {
+    if deployment.steps.is_empty() {
+        return vec![shapes::deployment_ended(deployment, form, None)];
+    }
+    let mut events = Vec::new();
+    for current in 0..=deployment.current {
+        let at = Deployment {
+            current,
+            ..deployment.clone()
+        };
+        events.push(shapes::deployment_step("deployment_info", &at, form));
+        if current < deployment.current {
+            events.push(shapes::deployment_step("deployment_step_success", &at, form));
+        }
+    }
+    events
 }
