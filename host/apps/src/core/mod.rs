@@ -442,10 +442,10 @@ impl Core {
         let (mut launch, mut failed) = (false, false);
         for effect in &effects {
             match *effect {
-                Effect::Changed(condition) if condition.is_public() => {
-                    self.publisher.event(changed(condition))
+                Effect::Changed(condition) => {
+                    let is_public = condition.is_public();
+                    self.publisher.events(is_public.then(|| changed(condition)));
                 }
-                Effect::Changed(_) => {}
                 Effect::Kill { incarnation } => {
                     let grace = state.record.spec.kill_grace_seconds();
                     let grace = grace.map(|seconds| Duration::from_secs(u64::from(seconds)));
