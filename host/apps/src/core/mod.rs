@@ -70,7 +70,7 @@ use persist::{Records, Repository, Touched};
 use planning::{Definitions, Planner};
 use publisher::Publisher;
 use reconcile_queue::ReconcileQueue;
-use snapshot::{Snapshot, TaskFailure};
+use snapshot::Snapshot;
 use spec_state::SpecState;
 
 /// Interval of the work that depends only on the time, such as that of unreachable instances and
@@ -478,9 +478,7 @@ impl Core {
                     if unexpected && !restarting && !state.is_outdated(&instance) {
                         failed = true;
                     }
-                    if let (true, Some(record)) = (unexpected && !restarting, instance.failed_record()) {
-                        let failure = TaskFailure::new(id, instance.version(), record);
-                        Arc::make_mut(&mut state.record).last_failure = Some(failure);
+                    if unexpected && !restarting && state.record_failure(&instance) {
                         self.unstored.specs.insert(id.clone());
                     }
                 }

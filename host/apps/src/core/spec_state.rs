@@ -16,7 +16,7 @@ use super::counts::InstanceCounts;
 use super::kill_choice::SelectedKills;
 use super::persist::SpecRecord;
 use super::places::{Moved, has_moved};
-use super::snapshot::{SpecView, Termination};
+use super::snapshot::{SpecView, TaskFailure, Termination};
 use crate::deploy::policy;
 use crate::ids::InstanceId;
 use crate::instance::Instance;
@@ -323,6 +323,18 @@ impl SpecState {
             reservation: self.record.spec.is_resident().then(|| instance.id.to_string()),
             trace: TraceContext::clone(&self.trace.load()),
         }
+    }
+
+    /// Records the failure of an instance, if one of its tasks failed. Returns whether one did.
+    pub(super) fn record_failure(&mut self, instance: &Instance) -> bool {
+        let failed = instance.failed_record();
+        let failure =
+            failed.map(|record| TaskFailure::new(self.record.spec.id(), instance.version(), record));
+        let has_failed = failure.is_some();
+        if has_failed {
+            Arc::make_mut(&mut self.record).last_failure = failure;
+        }
+        has_failed
     }
 
     /// Records the end of a pod's instance.

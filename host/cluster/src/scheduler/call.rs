@@ -7,7 +7,7 @@ use crate::ids::{AgentId, FrameworkId, OfferId, TaskId};
 use crate::v1::{DurationInfo, Filters, FrameworkInfo, KillPolicy, Operation, TaskStatus};
 use reqwest::header::HeaderValue;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use url::Url;
@@ -26,6 +26,29 @@ pub struct Caller {
     url: Url,
     stream_id: HeaderValue,
     framework: Arc<OnceLock<FrameworkId>>,
+}
+
+/// A call; the member of `body` has the name of the call.
+#[derive(Serialize)]
+struct Call<'a, B> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    framework_id: &'a FrameworkId,
+    #[serde(flatten)]
+    body: B,
+}
+
+/// An ACCEPT, the largest call: it contains every task that is launched with an offer.
+#[derive(Serialize)]
+struct AcceptBody {
+    accept: Accept,
+}
+
+#[derive(Serialize)]
+struct Accept {
+    offer_ids: Vec<OfferId>,
+    operations: Vec<Operation>,
+    filters: Filters,
 }
 
 /// One task of a RECONCILE.
@@ -73,8 +96,12 @@ impl Caller {
         operations: Vec<Operation>,
         filters: Filters,
     ) -> Result<()> {
-        let accept = json!({"offer_ids": offers, "operations": operations, "filters": filters});
-        self.call("ACCEPT", json!({ "accept": accept })).await
+        let accept = Accept {
+            offer_ids: offers,
+            operations,
+            filters,
+        };
+        self.call("ACCEPT", AcceptBody { accept }).await
     }
 
     /// Declines offers.
@@ -190,10 +217,13 @@ impl Caller {
             .await
     }
 
-    async fn call(&self, call: &'static str, mut body: Value) -> Result<()> {
-        let framework = self.framework.get().ok_or(Error::NotSubscribed { call })?;
-        body["type"] = json!(call);
-        body["framework_id"] = json!(framework);
+    async fn call<B: Serialize>(&self, call: &'static str, body: B) -> Result<()> {
+        let framework_id = self.framework.get().ok_or(Error::NotSubscribed { call })?;
+        let body = Call {
+            kind: call,
+            framework_id,
+            body,
+        };
         let mut request = Request::post(self.url.clone(), MASTER, call, &body)?.for_framework();
         request.headers.insert(STREAM_ID, self.stream_id.clone());
         self.http.execute(&request).await.map_err(|error| match error {
