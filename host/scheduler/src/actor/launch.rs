@@ -8,18 +8,19 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::Instrument;
+use transom_cluster::scheduler::Event as ClusterEvent;
 use transom_cluster::v1;
 use transom_cluster::{Caller, FrameworkId, OfferId, TaskId};
 use transom_common::error_chain;
 
-use super::Actor;
 use super::calls::make_calls;
 use super::launch_builder::{self, BuildResult, BuiltInstance, Launches, ReservationContext};
+use super::{Actor, EVENT_QUEUE_CAPACITY};
 use crate::matching::maintenance::nanoseconds;
 use crate::matching::queue::{MatchFailure, Ready, TaskBatch};
 use crate::matching::round::{LaunchStep, PlacedInstances, PlannedLaunch, RefusedOffer, Residents, Round};
-use crate::store::ledger::MAX_BATCH_RECORDS;
 use crate::store::transition;
+use crate::subscription::SubscriptionEvent;
 use crate::{Event, Phase, Reason, Reservation, RunSpec, TaskRecord, UnusedOffer};
 
 /// Time limit of one round, after which the actor does its other work.
@@ -28,6 +29,10 @@ pub(super) const ROUND_TIME_LIMIT: Duration = Duration::from_millis(250);
 /// How long offers may be kept over several rounds. This limit is reached only if the matcher is
 /// slow, and keeps other frameworks from waiting for it too.
 const PASS_TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// The tasks that are launched before status updates are handled again. The tasks of one offer are
+/// launched together, however many they are.
+const MAX_LAUNCHED_TOGETHER: usize = 250;
 
 /// The step that was built for a planned instance.
 enum BuiltStep {
@@ -303,7 +308,7 @@ impl Actor {
         let mut by_offer = by_offer.into_iter().peekable();
         while by_offer.peek().is_some() {
             let (mut intents, mut accepts) = (Vec::new(), Vec::new());
-            while intents.len() < MAX_BATCH_RECORDS
+            while intents.len() < MAX_LAUNCHED_TOGETHER
                 && let Some((offer, built)) = by_offer.next()
             {
                 let mut launches = Launches::default();
@@ -328,7 +333,38 @@ impl Actor {
                 // The rest stays pending, and its offers stay in the pool.
                 return;
             }
+            if by_offer.peek().is_some() && !self.take_events_between_accepts().await {
+                // The other offers belong to a subscription that has ended.
+                return;
+            }
         }
+    }
+
+    /// Handles the status updates that arrived during a launch, so that they do not wait for all of
+    /// it; other events are left to the next turn. Returns whether the subscription is still the same.
+    async fn take_events_between_accepts(&mut self) -> bool {
+        let mut is_same = true;
+        if self.inbound.is_empty() && !self.outbox.is_full() {
+            while self.inbound.len() + self.delayed_events.len() < EVENT_QUEUE_CAPACITY {
+                let Ok(event) = self.subscription_events.try_recv() else {
+                    break;
+                };
+                if is_status_update(&event) {
+                    self.subscription_event(event);
+                    continue;
+                }
+                // The offers of the pass must not change before it ends.
+                is_same &= matches!(event, SubscriptionEvent::Event(_));
+                self.delayed_events.push(event);
+                if !is_same {
+                    break;
+                }
+            }
+        }
+        self.save_statuses().await;
+        self.publish_state();
+        self.deliver();
+        is_same
     }
 
     /// The record of the reservation with which a task is launched, updated for the launch.
@@ -439,7 +475,7 @@ impl Actor {
                 ..TaskRecord::clone(record)
             };
             let record = self.ledger.update_in_memory(launched);
-            self.outbox.push_back(Event::Launched(record));
+            self.outbox.push(Event::Launched(record));
         }
     }
 
@@ -483,4 +519,8 @@ impl Actor {
         };
         self.queue.record_failure(run_spec, failure);
     }
+}
+
+fn is_status_update(event: &SubscriptionEvent) -> bool {
+    matches!(event, SubscriptionEvent::Event(event) if matches!(**event, ClusterEvent::Update(_)))
 }

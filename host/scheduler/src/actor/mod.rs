@@ -23,6 +23,7 @@ mod launch;
 mod launch_builder;
 mod launch_spans;
 mod maintenance;
+mod outbox;
 mod requests;
 mod reservations;
 mod start;
@@ -61,6 +62,7 @@ use crate::subscription::roles::Roles;
 use crate::subscription::{NewSubscription, SubscriptionEvent};
 use crate::{Error, Event, KillChoice, Reason, SubscriptionStatus};
 use launch_spans::LaunchSpans;
+use outbox::Outbox;
 use reservations::ReservationTracker;
 
 pub(crate) use start::Dependencies;
@@ -136,9 +138,10 @@ struct Actor {
     /// Queued explanations of placements for operators.
     explanations: Vec<ExplanationRequest>,
     subscription_events: mpsc::Receiver<SubscriptionEvent>,
+    /// Events that arrived during a launch and are handled in the next turn.
+    delayed_events: Vec<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
-    /// Events that do not fit into the queue to the service.
-    outbox: VecDeque<Event>,
+    outbox: Outbox,
     /// Events that are delivered once the next snapshots are published.
     after_publish: Vec<Event>,
     stalled_since: Option<Instant>,
@@ -180,7 +183,7 @@ impl Actor {
                 break;
             }
             let next_wake = self.next_wake();
-            let can_read_cluster = self.inbound.is_empty() && self.outbox.len() < EVENT_QUEUE_CAPACITY;
+            let can_read_cluster = self.can_read_cluster();
             tokio::select! {
                 biased;
                 () = token.cancelled() => break,
@@ -212,6 +215,9 @@ impl Actor {
             // offers.
             self.offer_demand.request_revive();
         }
+        for event in std::mem::take(&mut self.delayed_events) {
+            self.subscription_event(event);
+        }
         self.carry_out_requests().await;
         self.notify_maintenance_changes();
         self.answer_explanations();
@@ -239,7 +245,8 @@ impl Actor {
     /// offers are kept for another round.
     fn next_wake(&mut self) -> Instant {
         let now = Instant::now();
-        if self.caller.is_some() && (!self.pool.is_empty() || self.has_kill_choice()) {
+        let has_work = self.caller.is_some() && (!self.pool.is_empty() || self.has_kill_choice());
+        if has_work || !self.delayed_events.is_empty() {
             return now;
         }
         let ready = self.queue.next_ready(Timestamp::now()).map(|at| {
@@ -265,6 +272,11 @@ impl Actor {
             .flatten()
             .min()
             .unwrap_or(now + Duration::from_hours(1))
+    }
+
+    /// Whether all events from the master are stored, and the service keeps up with them.
+    fn can_read_cluster(&self) -> bool {
+        self.inbound.is_empty() && self.delayed_events.is_empty() && !self.outbox.is_full()
     }
 
     /// Handles this event and all others that have arrived, so that one turn processes a burst.
@@ -398,8 +410,7 @@ impl Actor {
             self.shared.reservations.store(Arc::clone(reservations));
             for key in self.reservations.ledger.take_changed() {
                 let reservation = self.reservations.ledger.get(&key).cloned();
-                self.outbox
-                    .push_back(Event::ReservationChanged { key, reservation });
+                self.outbox.push(Event::ReservationChanged { key, reservation });
             }
         }
         if **self.shared.subscription.load() != self.subscription {
@@ -441,11 +452,11 @@ impl Actor {
 
     /// Delivers as many events as the queue to the service has room for.
     fn deliver(&mut self) {
-        while let Some(event) = self.outbox.pop_front() {
+        while let Some(event) = self.outbox.pop() {
             match self.events.try_send(event) {
                 Ok(()) => self.stalled_since = None,
                 Err(mpsc::error::TrySendError::Full(event)) => {
-                    self.outbox.push_front(event);
+                    self.outbox.put_back(event);
                     self.warn_if_stalled();
                     return;
                 }

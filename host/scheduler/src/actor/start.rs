@@ -15,6 +15,7 @@ use transom_cluster::{Client, v1};
 use transom_store::Store;
 
 use super::launch_spans::LaunchSpans;
+use super::outbox::Outbox;
 use super::reservations::ReservationTracker;
 use super::{Actor, EVENT_QUEUE_CAPACITY, Timeouts};
 use crate::api::handle::Shared;
@@ -118,7 +119,8 @@ impl Dependencies {
             explanations: Vec::new(),
             subscription_events,
             events,
-            outbox: VecDeque::new(),
+            delayed_events: Vec::new(),
+            outbox: Outbox::default(),
             after_publish: Vec::new(),
             stalled_since: None,
             inbound: Vec::new(),

@@ -10,7 +10,7 @@ use transom_common::Backoff;
 use transom_plugin_host::matcher::Task;
 
 use super::rig::Rig;
-use crate::testing::{offer, record, spec};
+use crate::testing::{offer, record, spec, task_request};
 use crate::{Phase, RunSpec, SchedulerApi, TaskRecord};
 
 fn tasks_of(call: &Value) -> Vec<&str> {
@@ -558,4 +558,38 @@ async fn task_in_the_store_is_not_launched_again() {
         .await;
     assert_eq!(rig.master.calls("ACCEPT").len(), 0);
     assert!(rig.scheduler.pending().is_empty() && rig.record("t1").is_some());
+}
+
+#[tokio::test]
+async fn status_update_does_not_wait_for_all_of_a_large_launch() {
+    let mut rig = Rig::new().await;
+    rig.start_task("t1").await;
+    rig.master.call("ACKNOWLEDGE", 1).await;
+    let small = Arc::new(RunSpec {
+        cpus: 0.001,
+        mem: 0.001,
+        ..spec("/many")
+    });
+    let requests = (0..750).map(|n| task_request(&format!("many{n}"), &small));
+    rig.scheduler.submit(requests.collect());
+    let status = json!({"task_id": {"value": "t1"}, "state": "TASK_FINISHED", "agent_id": {"value": "a1"}, "uuid": "end"});
+    rig.master.configure(|behavior| {
+        behavior.event_at_accept = Some(json!({"type": "UPDATE", "update": {"status": status}}));
+    });
+    // Each has room for 300 tasks, so that the launch has three parts.
+    let offers: Vec<_> = (2..=4)
+        .map(|n| offer(&format!("o{n}"), &format!("a{n}"), 0.3, &[]))
+        .collect();
+    rig.master.offer(&offers);
+    rig.master.call("ACCEPT", 4).await;
+    let kinds = rig.master.kinds();
+    let position = |kind: &str, number: usize| {
+        let mut positions = (0..kinds.len()).filter(|at| kinds[*at] == kind);
+        positions.nth(number - 1)
+    };
+    let (acknowledged, last) = (position("ACKNOWLEDGE", 2), position("ACCEPT", 4));
+    assert!(
+        acknowledged.is_some() && acknowledged < last,
+        "acknowledged as call {acknowledged:?}, last part launched as call {last:?}"
+    );
 }

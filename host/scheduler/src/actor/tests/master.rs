@@ -50,6 +50,8 @@ pub(super) struct MasterBehavior {
     /// Framework ids that have been removed.
     pub(super) removed: BTreeSet<String>,
     pub(super) heartbeat: Option<f64>,
+    /// An event that the master sends when the next ACCEPT arrives.
+    pub(super) event_at_accept: Option<Value>,
     frameworks: u32,
 }
 
@@ -195,7 +197,14 @@ async fn scheduler(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 }
 
 fn respond(shared: &Shared, kind: &str) -> Response {
-    if shared.behavior.lock().unwrap().rejected_calls.contains(kind) {
+    let mut behavior = shared.behavior.lock().unwrap();
+    if kind == "ACCEPT"
+        && let Some(event) = behavior.event_at_accept.take()
+        && let Some(stream) = &*shared.stream.lock().unwrap()
+    {
+        stream.send(record(&event)).unwrap();
+    }
+    if behavior.rejected_calls.contains(kind) {
         return (StatusCode::BAD_REQUEST, "no").into_response();
     }
     StatusCode::ACCEPTED.into_response()
