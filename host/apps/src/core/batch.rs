@@ -17,7 +17,7 @@ use super::Core;
 use super::command::{AppEdit, Command, Edit, Options, Origin, Rejection, StartedDeployment};
 use super::metrics::DeploymentEnd;
 use super::persist::{Changes, SpecRecord};
-use super::planning::{Definitions, PreparedChange, RecordedChange};
+use super::planning::{Definitions, PlannedChange, PreparedChange};
 use super::spec_state::SpecState;
 use crate::bus::{Draft, shapes};
 use crate::deploy::Deployment;
@@ -107,8 +107,9 @@ impl Core {
                         dry_run: true,
                         ..Options::default()
                     };
-                    let planned = self.planned(&batch, edit, options).await;
-                    let steps = planned.map(|prepared| prepared.deployment.steps.to_vec());
+                    let trace = TraceContext::default();
+                    let planned = self.planned(&batch, edit, options, trace).await;
+                    let steps = planned.map(|planned| planned.prepared.deployment.steps.to_vec());
                     self.publisher.reply(move || drop(reply.send(steps)));
                 }
                 Command::Kill {
@@ -202,8 +203,8 @@ impl Core {
         };
         let edit = Edit::Revert(deployment.to_owned());
         let trace = TraceContext::default();
-        let recorded = match self.recorded(&batch, edit, options, trace).await {
-            Ok(recorded) => recorded,
+        let planned = match self.planned(&batch, edit, options, trace).await {
+            Ok(planned) => planned,
             // The store is unavailable, so the caller tries again later.
             Err(rejection @ Rejection::Actor(_)) => return Err(rejection),
             Err(rejection) => {
@@ -217,11 +218,11 @@ impl Core {
                     .await;
             }
         };
-        self.commit(recorded.changes).await?;
-        self.definitions = recorded.after;
+        self.commit(planned.changes).await?;
+        self.definitions = planned.after;
         self.begin_deployment(
-            recorded.prepared,
-            recorded.events,
+            planned.prepared,
+            planned.events,
             None,
             &[],
             DeploymentEnd::Failed(&reason),
@@ -263,8 +264,8 @@ impl Core {
             let group = tracing::field::display(&group);
             tracing::info_span!(target: TARGET, "edit", group, trace_id = tracing::field::Empty)
         });
-        match self.recorded(batch, edit, options, trace).instrument(span).await {
-            Ok(RecordedChange {
+        match self.planned(batch, edit, options, trace).instrument(span).await {
+            Ok(PlannedChange {
                 prepared,
                 changes,
                 after,
@@ -291,50 +292,24 @@ impl Core {
         }
     }
 
-    /// Plans a change from the definitions after the requests of the batch.
+    /// Plans a change from the definitions after the requests of the batch, in a task of its own if it
+    /// is large.
     async fn planned(
         &mut self,
         batch: &Batch,
         edit: Edit,
         options: Options,
-    ) -> Result<PreparedChange, Rejection> {
-        let (planner, version) = (self.planner(batch.deployments()), self.new_version());
-        let before = batch.definitions.clone();
-        let is_large = planner.is_large(&before, &edit);
-        let work = async move { planner.prepare(&before, edit, options, version).await };
-        self.beside_turns(is_large, work).await
-    }
-
-    /// Plans a change, and computes what it changes in the store.
-    async fn recorded(
-        &mut self,
-        batch: &Batch,
-        edit: Edit,
-        options: Options,
         trace: TraceContext,
-    ) -> Result<RecordedChange, Rejection> {
+    ) -> Result<PlannedChange, Rejection> {
         let (planner, version) = (self.planner(batch.deployments()), self.new_version());
         let before = batch.definitions.clone();
         let is_large = planner.is_large(&before, &edit);
-        let work = async move {
-            planner
-                .record_change(&before, edit, options, version, trace)
-                .await
-        };
-        self.beside_turns(is_large, work).await
-    }
-
-    /// Does work on a change, in a task of its own if it is large.
-    async fn beside_turns<T: Send + 'static>(
-        &mut self,
-        is_large: bool,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> T {
+        let work = async move { planner.plan_change(&before, edit, options, version, trace).await };
         if !is_large {
             return work.await;
         }
         match self.meanwhile(tokio::spawn(work.in_current_span())).await {
-            Ok(output) => output,
+            Ok(outcome) => outcome,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 // The daemon ends.

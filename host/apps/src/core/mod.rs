@@ -163,7 +163,7 @@ pub(crate) struct Core {
     checker: Checker,
     publisher: Publisher,
     metrics: Metrics,
-    /// The beginning of the turn, or of the part of it after a large change was planned or stored.
+    /// The beginning of the turn, or of its part after a large change was planned or stored.
     turn_began: Instant,
     /// The settings that changes depend on.
     settings: Arc<planning::Settings>,
@@ -290,6 +290,7 @@ impl Core {
     /// the time come later, because they change what the work began with.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
+        self.metrics.record_turn(self.turn_began.elapsed());
         loop {
             let has_postponed = self.reconcile_queue.has_postponed();
             let input = tokio::select! {

@@ -68,7 +68,7 @@ use reservations::ReservationTracker;
 pub(crate) use start::Dependencies;
 
 /// Capacity of the event queue to the service. When the actor's overflow of that queue exceeds it
-/// too, no further events are read from the master.
+/// too, launches not counted, no further events are read from the master.
 const EVENT_QUEUE_CAPACITY: usize = 256;
 
 /// Timeouts, intervals and backoffs.

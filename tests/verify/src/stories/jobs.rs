@@ -9,7 +9,7 @@ use crate::site::Site;
 
 pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     run_to_the_end(site).await?;
-    site.progress("jobs ran, failed, were refused and were killed");
+    site.progress("jobs ran, failed, were rejected and were killed");
     survive_a_kill(site).await
 }
 

@@ -30,7 +30,8 @@ use crate::time::Moment;
 use crate::tree::Tree;
 use crate::tree::edit::{Edited, EditedGroup, EditedSpec, Restart};
 
-/// The number of definitions of a change that is planned and stored before other input is handled.
+/// The number of definitions of a change that is planned and stored before other input is handled, on
+/// a thread that also serves ports.
 const MAX_INLINE: usize = 16;
 
 /// The settings that changes depend on; see [`crate::Config`].
@@ -75,7 +76,6 @@ pub(super) struct PreparedChange {
     pub(super) groups: Vec<EditedGroup>,
     /// The records of the changed apps and pods.
     pub(super) records: Vec<SpecRecord>,
-    pub(super) tree: Tree,
     pub(super) deployment: Deployment,
     /// Deployments that it cancels.
     pub(super) cancels: Vec<String>,
@@ -84,7 +84,7 @@ pub(super) struct PreparedChange {
 }
 
 /// A planned change, and what it changes in the store.
-pub(super) struct RecordedChange {
+pub(super) struct PlannedChange {
     pub(super) prepared: PreparedChange,
     pub(super) changes: Changes,
     /// The definitions after the change.
@@ -102,15 +102,16 @@ struct EditOutcome {
 }
 
 impl Planner {
-    /// Validates and plans a change without any effect. `version` is that of the definitions that it
-    /// changes.
-    pub(super) async fn prepare(
+    /// Validates and plans a change, and computes what it changes in the store, without any effect.
+    /// `version` is that of the definitions that it changes, `trace` that of its request.
+    pub(super) async fn plan_change(
         &self,
         before: &Definitions,
         edit: Edit,
         options: Options,
         version: Moment,
-    ) -> Result<PreparedChange, Rejection> {
+        trace: TraceContext,
+    ) -> Result<PlannedChange, Rejection> {
         let definitions = edit.definitions();
         if definitions > MAX_CHANGES {
             // No store accepts so many records, so the definitions are not even compared.
@@ -131,37 +132,20 @@ impl Planner {
             canary: options.canary.filter(|_| !reverts),
             ..options
         };
-        away_from_serving(definitions, || self.plan(before, outcome, options, version))
-    }
-
-    /// Plans a change and computes what it changes in the store. `trace` is that of its request.
-    pub(super) async fn record_change(
-        &self,
-        before: &Definitions,
-        edit: Edit,
-        options: Options,
-        version: Moment,
-        trace: TraceContext,
-    ) -> Result<RecordedChange, Rejection> {
-        let mut prepared = self.prepare(before, edit, options, version).await?;
-        prepared.deployment.trace = trace;
-        let mut after = Definitions {
-            tree: prepared.tree.clone(),
-            history: before.history.clone(),
-        };
-        let mut changes = Changes::default();
-        away_from_serving(prepared.specs.len(), || {
-            self.collect_changes(&mut changes, &mut after, &mut prepared)
-        })?;
-        let events = away_from_serving(prepared.specs.len(), || {
+        away_from_serving(definitions, || {
+            let (mut prepared, tree) = self.plan(before, outcome, options, version)?;
+            prepared.deployment.trace = trace;
+            let history = before.history.clone();
+            let mut after = Definitions { tree, history };
+            let mut changes = Changes::default();
+            self.collect_changes(&mut changes, &mut after, &mut prepared)?;
             let events = start_events(&prepared.deployment, self.settings.plan_form);
-            events.into_iter().map(Draft::serialized).collect()
-        });
-        Ok(RecordedChange {
-            prepared,
-            changes,
-            after,
-            events,
+            Ok(PlannedChange {
+                events: events.into_iter().map(Draft::serialized).collect(),
+                prepared,
+                changes,
+                after,
+            })
         })
     }
 
@@ -193,14 +177,14 @@ impl Planner {
         running.find(|deployment| deployment.id == id)
     }
 
-    /// Plans a change and computes the records to store.
+    /// Plans a change and computes the records to store. Returns the definitions after it, too.
     fn plan(
         &self,
         before: &Definitions,
         outcome: EditOutcome,
         options: Options,
         version: Moment,
-    ) -> Result<PreparedChange, Rejection> {
+    ) -> Result<(PreparedChange, Tree), Rejection> {
         let EditOutcome {
             edited,
             group,
@@ -262,7 +246,7 @@ impl Planner {
         let deploys = !steps.is_empty() && cancels.is_empty() && !options.dry_run;
         self.check_limits(before, &edited, deploys)?;
         let change = Change::new(version, group, &edited, affected);
-        Ok(PreparedChange {
+        let prepared = PreparedChange {
             deployment: Deployment {
                 id: Uuid::new_v4().to_string(),
                 version,
@@ -278,10 +262,10 @@ impl Planner {
             specs: edited.specs,
             groups: edited.groups,
             records,
-            tree: edited.tree,
             cancels,
             created,
-        })
+        };
+        Ok((prepared, edited.tree))
     }
 
     /// Checks the limits of running deployments and of apps. `deploys`: whether one more deployment
@@ -304,7 +288,6 @@ impl Planner {
 /// Does work on that many definitions. If there are many, the runtime's thread first hands its other
 /// tasks, which serve every port, to another thread.
 fn away_from_serving<T>(definitions: usize, work: impl FnOnce() -> T) -> T {
-    const MAX_INLINE: usize = 16;
     let has_other_threads = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
     if definitions > MAX_INLINE && Handle::try_current().is_ok_and(has_other_threads) {
         tokio::task::block_in_place(work)
