@@ -91,8 +91,15 @@ fn visited<T>(job: T) -> T {
 }
 
 impl PendingJobs {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &PendingJob> {
-        self.0.values().map(visited)
+    /// The jobs, for answers that are written while they are sent.
+    pub(crate) fn into_jobs(self) -> impl Iterator<Item = PendingJob> + Send + use<> {
+        let mut last: Option<Position> = None;
+        std::iter::from_fn(move || {
+            let after = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let (position, job) = self.0.range::<_, Position>((after, Bound::Unbounded)).next()?;
+            last = Some(position.clone());
+            Some(visited(job.clone()))
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -377,8 +384,9 @@ mod tests {
         };
         let listed = || {
             let pending = index.pending();
-            let tasks: Vec<String> = pending.iter().map(|(task, _)| task.to_string()).collect();
-            assert_eq!(tasks.len(), pending.len());
+            let count = pending.len();
+            let tasks: Vec<String> = pending.into_jobs().map(|(task, _)| task.to_string()).collect();
+            assert_eq!(tasks.len(), count);
             tasks
         };
         admit("a", "a", 0, 1);

@@ -1,14 +1,14 @@
 //! Pending jobs: `/v0/queue` with the reasons, and `/v0/dags` for autoscalers.
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use transom_scheduler::Reasons;
-use transom_web::{ApiError, Json};
+use transom_web::{ApiError, json_list_after, json_pieces};
 
+use super::Api;
 use super::query::Query;
-use super::{Api, json};
 use crate::feasibility::Feasibility;
 use crate::ids::JobId;
 use crate::job_index::{ActiveJob, PendingJob};
@@ -32,24 +32,30 @@ pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Respon
     let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(DEFAULT_LIMIT);
     let now = Timestamp::now();
     let leader = api.lead()?;
-    let (count, jobs) = if let Some(id) = query.text("task_id") {
-        let (count, job) = pending_job(&api, id);
-        (count, job.into_iter().take(limit as usize).collect())
-    } else {
-        let pending = api.0.index.pending();
-        let jobs: Vec<PendingJob> = pending.iter().take(limit as usize).cloned().collect();
-        (pending.len(), jobs)
-    };
+    let (count, jobs): (_, Box<dyn Iterator<Item = PendingJob> + Send>) =
+        if let Some(id) = query.text("task_id") {
+            let (count, job) = pending_job(&api, id);
+            (count, Box::new(job.into_iter()))
+        } else {
+            let pending = api.0.index.pending();
+            (pending.len(), Box::new(pending.into_jobs()))
+        };
+    let mut jobs = jobs.take(limit as usize);
     let waiting = leader.scheduler.pending();
-    let entries: Vec<Value> = jobs
-        .iter()
-        .map(|(task, job)| {
+    Ok(json_list_after(
+        ("count", &json!(count)),
+        "queue",
+        move |document| {
+            let Some((task, job)) = jobs.next() else {
+                return false;
+            };
             // None before the scheduler has matched it.
-            let reasons = waiting.get(task).map(|waiting| waiting.reasons);
-            entry_json(&api, &leader.feasibility, job, reasons.as_deref(), now)
-        })
-        .collect();
-    Ok(Json(json!({"count": count, "queue": entries})).into_response())
+            let reasons = waiting.get(&task).map(|waiting| waiting.reasons);
+            let entry = entry_json(&api, &leader.feasibility, &job, reasons.as_deref(), now);
+            document.extend_from_slice(entry.to_string().as_bytes());
+            true
+        },
+    ))
 }
 
 fn entry_json(
@@ -79,24 +85,29 @@ fn entry_json(
 /// Tasks of DAGs. Other jobs are in the queue only: autoscalers identify tasks by DAG and run.
 pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
     api.lead()?;
-    let dag_tasks: Vec<Value> = api
-        .0
-        .index
-        .pending()
-        .iter()
-        .filter_map(|(_, job)| {
-            let spec = &job.spec;
-            let key = spec.key.as_ref()?;
-            Some(json!({
-                "dag_id": key.dag_id,
-                "task_id": key.task_id,
-                "run_id": key.run_id,
-                "try_number": key.try_number,
-                "MesosExecutor": executor_config(spec),
-            }))
-        })
-        .collect();
-    Ok(json(python_json::to_bytes(&dag_tasks)))
+    let mut dag_tasks = api.0.index.pending().into_jobs().filter_map(|(_, job)| {
+        let spec = &job.spec;
+        let key = spec.key.as_ref()?;
+        Some(json!({
+            "dag_id": key.dag_id,
+            "task_id": key.task_id,
+            "run_id": key.run_id,
+            "try_number": key.try_number,
+            "MesosExecutor": executor_config(spec),
+        }))
+    });
+    let mut next = dag_tasks.next();
+    let mut opening = Some("[");
+    Ok(json_pieces(move |document| {
+        document.extend_from_slice(opening.take().unwrap_or_default().as_bytes());
+        if let Some(dag_task) = next.take() {
+            document.extend_from_slice(&python_json::to_bytes(&dag_task));
+            next = dag_tasks.next();
+        }
+        let end = if next.is_some() { ", " } else { "]" };
+        document.extend_from_slice(end.as_bytes());
+        next.is_some()
+    }))
 }
 
 /// The task's `executor_config`; if it is empty, the task's resources. Memory is a string with a
