@@ -324,7 +324,12 @@ impl Queue {
             end: first.number + 1,
             first,
         };
-        while batch.ids.len() < MAX_BATCH_TASKS
+        let most = if buckets.is_tried_first(bucket, &batch.first, self.pass) {
+            1
+        } else {
+            MAX_BATCH_TASKS
+        };
+        while batch.ids.len() < most
             && let Some(queued) = tasks.next_if(|queued| !is_aged || queued.is_starved(now))
         {
             batch.ids.push(queued.request().id.clone());

@@ -179,6 +179,16 @@ impl SpecBuckets {
         spec.volumes.is_empty() && unplaced.is_some_and(is_same)
     }
 
+    /// Whether this task of a bucket is tried before the others in this pass: an earlier pass did not
+    /// place all of them, and mostly nothing has changed since.
+    pub(super) fn is_tried_first(&self, bucket: &Bucket, task: &Arc<Queued>, pass: u64) -> bool {
+        let spec = &task.request().spec;
+        let unplaced = self.unplaced.as_ref();
+        let is_earlier = |unplaced: &Unplaced| unplaced.pass != pass && Arc::ptr_eq(&unplaced.spec, spec);
+        let is_first = || bucket.next(pass).is_some_and(|first| Arc::ptr_eq(first, task));
+        bucket.pass != pass && unplaced.is_some_and(is_earlier) && is_first()
+    }
+
     /// Whether a request of this bucket was never matched.
     pub(super) fn is_new(&self, queued: &Queued, bucket: &Bucket) -> bool {
         let spec = &queued.request().spec;

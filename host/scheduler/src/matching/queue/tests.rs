@@ -270,7 +270,12 @@ fn batches_are_bounded_and_stop_after_one_that_was_not_placed() {
     queue.push(task_request("w0", &Arc::new(spec("/wide"))), at(1));
     assert_eq!(served(&mut queue, 1), ["w0", "o"]);
     queue.begin_pass(at(2));
-    assert_eq!(queue.batches(at(2)).len(), 5);
+    let sizes: Vec<usize> = queue.batches(at(2)).iter().map(|batch| batch.ids.len()).collect();
+    assert_eq!(
+        sizes,
+        [1, 1, 256, 256, 86, 1],
+        "one of those that did not fit is tried first"
+    );
 }
 
 #[test]
@@ -348,6 +353,12 @@ fn visits_in_a_pass(queue: &mut Queue) -> usize {
 fn pass_does_not_look_at_all_pending_tasks() {
     let [few, many] = [1_000, 20_000].map(|tasks| visits_in_a_pass(&mut long_queue(tasks)));
     assert!(many <= few + 10 && many < 600, "{few} and {many} visits");
+    // The next pass tries one of those that did not fit.
+    let mut queue = long_queue(1_000);
+    visits_in_a_pass(&mut queue);
+    queue.push(of_priority("o", &Arc::new(spec("/other")), -1), at(80));
+    let again = visits_in_a_pass(&mut queue);
+    assert!(again < 50, "{again} visits");
 }
 
 /// The entries that are copied by a few changes while a reader has a snapshot: each copy of an entry
