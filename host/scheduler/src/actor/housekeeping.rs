@@ -13,6 +13,7 @@ use transom_common::error_chain;
 
 use super::Actor;
 use super::calls::make_calls;
+use crate::matching::matcher_client::MatcherClient;
 use crate::matching::offer_demand::OfferCall;
 
 /// Maximum tasks in one call. A large framework reconciles all of its tasks after each subscription.
@@ -129,7 +130,7 @@ impl Actor {
     }
 
     /// Declines unused offers and sends REVIVE or SUPPRESS.
-    pub(super) async fn answer_offers(&mut self, caller: &Caller) {
+    pub(super) async fn answer_offers(&mut self, caller: &Caller, matcher: &mut MatcherClient) {
         let now = Instant::now();
         let has_demand = self.queue.has_ready(Timestamp::now()) || self.reservations.needs_offers();
         let unused = match self.pool.pass_started_at() {
@@ -149,7 +150,7 @@ impl Actor {
                 );
             }
         }
-        if self.matcher.take_due(now) {
+        if matcher.take_due(now) {
             self.offer_demand.request_revive();
         }
         let Some(call) = self.offer_demand.next_call(has_demand, now) else {

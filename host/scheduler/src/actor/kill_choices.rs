@@ -9,20 +9,21 @@ use transom_plugin_host::matcher::Task;
 
 use super::Actor;
 use super::launch::ROUND_TIME_LIMIT;
+use crate::matching::matcher_client::MatcherClient;
 use crate::store::transition;
 use crate::{Event, KillChoice, TaskRecord};
 
 impl Actor {
     /// Processes every kill selection. One on which the matcher fails stays queued until its backoff
     /// has passed; one for which the round has no time left follows in the next turn.
-    pub(super) async fn select_kills(&mut self) {
+    pub(super) async fn select_kills(&mut self, matcher: &mut MatcherClient) {
         let started_at = Instant::now();
         for _ in 0..self.kill_choices.len() {
             let Some(choice) = self.kill_choices.pop_front() else {
                 break;
             };
-            let kills = if self.matcher.can_select_kills(&choice.spec.id) {
-                self.select(&choice).await
+            let kills = if matcher.can_select_kills(&choice.spec.id) {
+                self.select(&choice, matcher).await
             } else {
                 None
             };
@@ -36,20 +37,20 @@ impl Actor {
             }
         }
         if self.kill_choices.is_empty() {
-            self.matcher.forget_kill_failures();
+            matcher.forget_kill_failures();
         }
     }
 
     /// Whether a kill selection can be requested now.
-    pub(super) fn has_kill_choice(&self) -> bool {
+    pub(super) fn has_kill_choice(&self, matcher: &MatcherClient) -> bool {
         let mut choices = self.kill_choices.iter();
-        choices.any(|choice| self.matcher.can_select_kills(&choice.spec.id))
+        choices.any(|choice| matcher.can_select_kills(&choice.spec.id))
     }
 
-    async fn select(&mut self, choice: &KillChoice) -> Option<Vec<TaskId>> {
+    async fn select(&mut self, choice: &KillChoice, matcher: &mut MatcherClient) -> Option<Vec<TaskId>> {
         let (tasks, placed) = self.placed_candidates(choice);
         let (changed, removed) = self.agents.take_changes();
-        self.matcher.update(changed, removed);
+        matcher.update(changed, removed);
         let task = Task {
             run_spec: choice.spec.id.clone(),
             instances: choice.spec.instances,
@@ -58,7 +59,8 @@ impl Actor {
             extensions: Vec::new(),
         };
         let count = choice.count.min(tasks.len() as u32);
-        let chosen = self.matcher.select_kills(&task, count).await?.into_iter();
+        let selecting = matcher.select_kills(&task, count);
+        let chosen = self.meanwhile(selecting).await?.into_iter();
         let kills = chosen.filter_map(|index| tasks.get(index as usize).cloned());
         Some(kills.collect())
     }

@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use jiff::Timestamp;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tracing::Instrument;
-use transom_cluster::scheduler::Event as ClusterEvent;
 use transom_cluster::v1;
 use transom_cluster::{Caller, FrameworkId, OfferId, TaskId};
 use transom_common::error_chain;
 
+use super::Actor;
 use super::calls::make_calls;
 use super::launch_builder::{self, BuildResult, BuiltInstance, Launches, ReservationContext};
-use super::{Actor, EVENT_QUEUE_CAPACITY};
 use crate::matching::maintenance::nanoseconds;
+use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::{MatchFailure, Ready, TaskBatch};
 use crate::matching::round::{LaunchStep, PlacedInstances, PlannedLaunch, RefusedOffer, Residents, Round};
 use crate::store::transition;
-use crate::subscription::SubscriptionEvent;
 use crate::{Event, Phase, Reason, Reservation, RunSpec, TaskRecord, UnusedOffer};
 
 /// Time limit of one round, after which the actor does its other work.
@@ -44,7 +45,7 @@ impl Actor {
     /// Matches the ready pending tasks with all offers and launches those that fit. Tasks for which
     /// a round has no time are left to the next round, which follows as soon as the actor has done
     /// its other work.
-    pub(super) async fn match_and_launch(&mut self, caller: &Caller) {
+    pub(super) async fn match_and_launch(&mut self, caller: &Caller, matcher: &mut MatcherClient) {
         let (now, started_at) = (Timestamp::now(), Instant::now());
         if self.pool.is_empty() {
             self.end_pass(false);
@@ -53,9 +54,7 @@ impl Actor {
         if self.pool.pass_started_at().is_none() {
             self.queue.begin_pass(now);
         }
-        let mut ready = self
-            .queue
-            .ready(now, |run_spec| self.matcher.is_failing(run_spec));
+        let mut ready = self.queue.ready(now, |run_spec| matcher.is_failing(run_spec));
         if ready.is_empty() {
             self.end_pass(false);
             return;
@@ -68,11 +67,11 @@ impl Actor {
         }
         self.metrics.matching_rounds.inc();
         self.hide_closed_agents(now);
-        self.matcher
-            .retain_failures(|run_spec| self.queue.contains_spec(run_spec));
+        matcher.retain_failures(|run_spec| self.queue.contains_spec(run_spec));
         let placed_instances = self.placed_instances(ready.specs().map(|spec| &**spec));
         let (changed, removed) = self.agents.take_changes();
-        self.matcher.update(changed, removed);
+        matcher.update(changed, removed);
+        let mut rng = StdRng::from_rng(&mut self.rng);
         let mut round = Round::new(
             self.pool.offers().to_vec(),
             placed_instances,
@@ -80,7 +79,7 @@ impl Actor {
             now,
         );
         while let Some((spec, _)) = self.queue.peek(&mut ready) {
-            if round.planned() > 0 && self.matcher.would_retry(&spec.id) {
+            if round.planned() > 0 && matcher.would_retry(&spec.id) {
                 // The call may take until its limit, so the planned tasks are launched before it.
                 break;
             }
@@ -92,18 +91,18 @@ impl Actor {
             let planned = round.planned();
             let span = self.queue.round_span(batch);
             let failure = if batch.spec.volumes.is_empty() {
-                let placing = round.place(batch, &mut self.matcher, &mut self.rng);
-                placing.instrument(span.clone()).await
+                let placing = round.place(batch, matcher, &mut rng);
+                self.meanwhile(placing.instrument(span.clone())).await
             } else {
                 let keys = self.queue.reservation_keys(&batch.ids);
+                let reservations = Arc::clone(self.reservations.ledger.records());
                 let residents = Residents {
                     keys: &keys,
-                    reservations: self.reservations.ledger.records(),
+                    reservations: &reservations,
                     framework: caller.framework_id().map_or("", FrameworkId::as_str),
                 };
-                let (matcher, rng) = (&mut self.matcher, &mut self.rng);
-                let placing = round.place_residents(batch, &residents, matcher, rng);
-                placing.instrument(span.clone()).await
+                let placing = round.place_residents(batch, &residents, matcher, &mut rng);
+                self.meanwhile(placing.instrument(span.clone())).await
             };
             span.record("placed", round.planned() - planned);
             if round.planned() > planned {
@@ -116,7 +115,11 @@ impl Actor {
                 break;
             }
         }
-        let planned = round.into_planned();
+        let mut planned = round.into_planned();
+        if self.has_subscription_ended() {
+            // The offers belonged to it; the tasks stay pending.
+            planned.clear();
+        }
         let has_launched = !planned.is_empty();
         if has_launched {
             self.queue.launched();
@@ -333,38 +336,14 @@ impl Actor {
                 // The rest stays pending, and its offers stay in the pool.
                 return;
             }
-            if by_offer.peek().is_some() && !self.take_events_between_accepts().await {
-                // The other offers belong to a subscription that has ended.
-                return;
-            }
-        }
-    }
-
-    /// Handles the status updates that arrived during a launch, so that they do not wait for all of
-    /// it; other events are left to the next turn. Returns whether the subscription is still the same.
-    async fn take_events_between_accepts(&mut self) -> bool {
-        let mut is_same = true;
-        if self.inbound.is_empty() && !self.outbox.is_full() {
-            while self.inbound.len() + self.delayed_events.len() < EVENT_QUEUE_CAPACITY {
-                let Ok(event) = self.subscription_events.try_recv() else {
-                    break;
-                };
-                if is_status_update(&event) {
-                    self.subscription_event(event);
-                    continue;
-                }
-                // The offers of the pass must not change before it ends.
-                is_same &= matches!(event, SubscriptionEvent::Event(_));
-                self.delayed_events.push(event);
-                if !is_same {
-                    break;
+            if by_offer.peek().is_some() {
+                self.take_status_updates().await;
+                if self.has_subscription_ended() {
+                    // The other offers belonged to it.
+                    return;
                 }
             }
         }
-        self.save_statuses().await;
-        self.publish_state();
-        self.deliver();
-        is_same
     }
 
     /// The record of the reservation with which a task is launched, updated for the launch.
@@ -519,8 +498,4 @@ impl Actor {
         };
         self.queue.record_failure(run_spec, failure);
     }
-}
-
-fn is_status_update(event: &SubscriptionEvent) -> bool {
-    matches!(event, SubscriptionEvent::Event(event) if matches!(**event, ClusterEvent::Update(_)))
 }

@@ -6,7 +6,8 @@
 //! are due ([`housekeeping`]), matches pending tasks for at most one round and launches them
 //! ([`launch`]), declines unused offers, and publishes snapshots and events. Calls to store, master
 //! and matcher run one after the other within a turn (independent ones concurrently), each with a
-//! deadline. Reserved resources in offers ([`reservations`]), kill selections ([`kill_choices`])
+//! deadline. Status updates that arrive while it waits for the matcher or launches many tasks are
+//! handled at once ([`meanwhile`]). Reserved resources in offers ([`reservations`]), kill selections ([`kill_choices`])
 //! and agents in maintenance ([`maintenance`]) are handled before the matching. Explanations of
 //! placements for operators are prepared here ([`explanations`]), but the matchers are called for
 //! them outside the actor.
@@ -23,6 +24,7 @@ mod launch;
 mod launch_builder;
 mod launch_spans;
 mod maintenance;
+mod meanwhile;
 mod outbox;
 mod requests;
 mod reservations;
@@ -50,7 +52,7 @@ use crate::api::handle::Shared;
 use crate::api::request_queue::Requests;
 use crate::matching::agents::Agents;
 use crate::matching::maintenance::{MaintenanceWindows, nanoseconds};
-use crate::matching::matcher::MatcherHost;
+use crate::matching::matcher::{Matcher, MatcherHost};
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::offer_demand::OfferDemand;
 use crate::matching::offer_pool::OfferPool;
@@ -138,7 +140,8 @@ struct Actor {
     /// Queued explanations of placements for operators.
     explanations: Vec<ExplanationRequest>,
     subscription_events: mpsc::Receiver<SubscriptionEvent>,
-    /// Events that arrived during a launch and are handled in the next turn.
+    /// Events that arrived during a turn and are handled in the next one; none follows the end of the
+    /// subscription.
     delayed_events: Vec<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
     outbox: Outbox,
@@ -146,6 +149,8 @@ struct Actor {
     after_publish: Vec<Event>,
     stalled_since: Option<Instant>,
     inbound: Vec<Inbound>,
+    /// When the received statuses were last stored, or none had to be.
+    statuses_saved_at: Instant,
     ledger: Ledger,
     reservations: ReservationTracker,
     queue: Queue,
@@ -163,7 +168,8 @@ struct Actor {
     inverse_offers: Vec<OfferId>,
     inverse_offer_retry: Retry,
     matchers: Box<dyn MatcherHost>,
-    matcher: MatcherClient,
+    /// Replaces the matcher's agent set in the next turn.
+    new_agent_set: Option<Box<dyn Matcher>>,
     store_retry: Retry,
     kills: Schedule,
     orphans: BTreeMap<TaskId, Orphan>,
@@ -176,13 +182,18 @@ struct Actor {
 }
 
 impl Actor {
-    async fn run(mut self, token: CancellationToken) {
+    /// `matcher` is apart from the actor, which handles status updates while it waits for a call.
+    async fn run(mut self, mut matcher: MatcherClient, token: CancellationToken) {
         let events = self.events.clone();
         loop {
-            if token.run_until_cancelled(self.run_turn()).await.is_none() {
+            if token
+                .run_until_cancelled(self.run_turn(&mut matcher))
+                .await
+                .is_none()
+            {
                 break;
             }
-            let next_wake = self.next_wake();
+            let next_wake = self.next_wake(&matcher);
             let can_read_cluster = self.can_read_cluster();
             tokio::select! {
                 biased;
@@ -192,7 +203,7 @@ impl Actor {
                 // The event queue has room; the next turn delivers an event.
                 _ = events.reserve(), if !self.outbox.is_empty() => {}
                 Some(event) = self.subscription_events.recv(), if can_read_cluster => self.take_subscription_events(event),
-                () = self.matchers.changed() => self.matcher.matcher_changed(),
+                () = self.matchers.changed() => matcher.matcher_changed(),
                 () = tokio::time::sleep_until(next_wake) => {}
             }
         }
@@ -209,7 +220,7 @@ impl Actor {
     }
 
     /// Does all work that is due.
-    async fn run_turn(&mut self) {
+    async fn run_turn(&mut self, matcher: &mut MatcherClient) {
         if self.store_retry.take_due(Instant::now()) {
             // The first launch may be the write that finds the store available again, so it needs
             // offers.
@@ -218,9 +229,12 @@ impl Actor {
         for event in std::mem::take(&mut self.delayed_events) {
             self.subscription_event(event);
         }
+        if let Some(agent_set) = self.new_agent_set.take() {
+            matcher.replace(agent_set);
+        }
         self.carry_out_requests().await;
         self.notify_maintenance_changes();
-        self.answer_explanations();
+        self.answer_explanations(matcher);
         self.save_statuses().await;
         self.save_reservations().await;
         if let Some(caller) = self.caller.clone() {
@@ -229,13 +243,13 @@ impl Actor {
             self.send_reconcile(&caller).await;
             self.process_reservations(&caller).await;
             self.answer_inverse_offers(&caller).await;
-            self.select_kills().await;
-            self.match_and_launch(&caller).await;
+            self.select_kills(matcher).await;
+            self.match_and_launch(&caller, matcher).await;
         }
         self.publish();
         self.deliver();
         if let Some(caller) = self.caller.clone() {
-            self.answer_offers(&caller).await;
+            self.answer_offers(&caller, matcher).await;
         }
         #[cfg(test)]
         self.shared.turns.send_modify(|turns| *turns += 1);
@@ -243,9 +257,9 @@ impl Actor {
 
     /// The time of the next timer. All work due so far has been done, so it is in the future unless
     /// offers are kept for another round.
-    fn next_wake(&mut self) -> Instant {
+    fn next_wake(&mut self, matcher: &MatcherClient) -> Instant {
         let now = Instant::now();
-        let has_work = self.caller.is_some() && (!self.pool.is_empty() || self.has_kill_choice());
+        let has_work = self.caller.is_some() && (!self.pool.is_empty() || self.has_kill_choice(matcher));
         if has_work || !self.delayed_events.is_empty() {
             return now;
         }
@@ -254,7 +268,7 @@ impl Actor {
             now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
         });
         let stall = self.stalled_since.map(|since| since + self.timeouts.stall);
-        let mut wakes = vec![self.store_retry.next(now), self.matcher.next(now), ready, stall];
+        let mut wakes = vec![self.store_retry.next(now), matcher.next(now), ready, stall];
         if self.caller.is_some() {
             wakes.extend([
                 self.kills.next(),
@@ -338,7 +352,7 @@ impl Actor {
         self.inverse_offer_retry.succeeded();
         self.maintenance.subscribed(now);
         self.reservations.subscribed(&self.timeouts, now);
-        self.matcher.replace(self.matchers.agent_set(new.home_region));
+        self.new_agent_set = Some(self.matchers.agent_set(new.home_region));
         self.agents.mark_all_changed();
         self.caller = Some(new.caller);
         self.roles.subscribed(new.framework);

@@ -56,10 +56,10 @@ impl Dependencies {
         metrics: Metrics,
         token: CancellationToken,
     ) -> Result<(Scheduler, Events)> {
-        let (actor, link, scheduler, events) = self.assemble(metrics).await?;
+        let (actor, matcher, link, scheduler, events) = self.assemble(metrics).await?;
         let tracker = &scheduler.shared.tracker;
         tracker.spawn(link.run(token.clone()));
-        tracker.spawn(actor.run(token));
+        tracker.spawn(actor.run(matcher, token));
         tracker.close();
         Ok((scheduler, events))
     }
@@ -68,7 +68,7 @@ impl Dependencies {
     pub(super) async fn assemble(
         self,
         metrics: Metrics,
-    ) -> Result<(Actor, SubscriptionTask, Scheduler, Events)> {
+    ) -> Result<(Actor, MatcherClient, SubscriptionTask, Scheduler, Events)> {
         let framework_id_store = FrameworkIdStore::new(Arc::clone(&self.store), &self.prefix);
         let ledger = Ledger::load(Arc::clone(&self.store), &self.prefix).await?;
         let reservations = ReservationLedger::load(Arc::clone(&self.store), &self.prefix).await?;
@@ -124,6 +124,7 @@ impl Dependencies {
             after_publish: Vec::new(),
             stalled_since: None,
             inbound: Vec::new(),
+            statuses_saved_at: now,
             ledger,
             reservations: ReservationTracker::new(reservations),
             queue: Queue::default(),
@@ -137,8 +138,8 @@ impl Dependencies {
             maintenance: MaintenanceWindows::new(self.maintenance, timeouts.inverse_offer * CONFIRMATIONS),
             inverse_offers: Vec::new(),
             inverse_offer_retry: Retry::new(timeouts.reconcile_retry),
-            matcher,
             matchers: self.matchers,
+            new_agent_set: None,
             store_retry: Retry::new(timeouts.store),
             kills: Schedule::new(timeouts.kill),
             orphans: BTreeMap::new(),
@@ -150,7 +151,7 @@ impl Dependencies {
             timeouts,
         };
         actor.resume(now);
-        Ok((actor, link, Scheduler { shared }, Events::from(receiver)))
+        Ok((actor, matcher, link, Scheduler { shared }, Events::from(receiver)))
     }
 }
 

@@ -37,6 +37,7 @@ impl Actor {
     /// Stores the received statuses and the dirty records. If the store fails, nothing changes, and
     /// the next turn retries.
     pub(super) async fn save_statuses(&mut self) {
+        self.statuses_saved_at = Instant::now();
         if (self.inbound.is_empty() && !self.ledger.is_dirty())
             || self.store_retry.is_backing_off(Instant::now())
         {

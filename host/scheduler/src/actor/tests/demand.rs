@@ -246,7 +246,7 @@ async fn unreachable_task_sends_revive_for_pending_tasks() {
 async fn rescinded_offer_is_not_used() {
     let rig = registered_rig().await;
     // The actor does not run, so the events are handled without a turn in between.
-    let (mut actor, _link, _scheduler, _events) =
+    let (mut actor, _matcher, _link, _scheduler, _events) =
         rig.dependencies().assemble(Metrics::default()).await.unwrap();
     let offers = ["o1", "o2", "o3"].map(|id| offer(id, "a1", 1.0, &[]));
     for event in [
@@ -328,7 +328,7 @@ async fn long_matching_is_split_into_several_rounds() {
 #[tokio::test]
 async fn burst_of_events_is_taken_in_parts_without_loss() {
     let rig = registered_rig().await;
-    let (mut actor, link, _scheduler, _events) =
+    let (mut actor, _matcher, link, _scheduler, _events) =
         rig.dependencies().assemble(Metrics::default()).await.unwrap();
     let news = |n: usize| {
         let offers = vec![offer(&format!("o{n}"), "a1", 1.0, &[])];

@@ -11,6 +11,7 @@ mod leader;
 mod lifecycle;
 mod maintenance;
 mod master;
+mod meanwhile;
 mod requests;
 mod reservations;
 mod rig;

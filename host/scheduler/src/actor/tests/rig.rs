@@ -46,6 +46,9 @@ pub(super) struct MatcherScript {
     pub(super) call_duration_ms: AtomicU64,
     /// Run specs with faults of the matcher.
     pub(super) faults: Mutex<BTreeMap<String, Fault>>,
+    /// A run spec whose calls wait for `released`.
+    pub(super) held: Mutex<Option<String>>,
+    pub(super) released: Notify,
     /// The run specs of the calls, in their order.
     pub(super) asked: Mutex<Vec<String>>,
     /// Run specs for which the kill selection fails.
@@ -182,6 +185,10 @@ impl Matcher for ScriptedMatcher {
             self.script.call_duration_ms.load(Ordering::SeqCst),
         ))
         .await;
+        let is_held = self.script.held.lock().unwrap().as_ref() == Some(&task.run_spec);
+        if is_held {
+            self.script.released.notified().await;
+        }
         self.available()?;
         if let Some(fault) = self.fault_of(task) {
             return fault.result().await;
