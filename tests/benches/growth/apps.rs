@@ -29,6 +29,8 @@ const PENDING_APPS: usize = 100;
 /// Status updates of a long time: number in a burst, and the time between two of them.
 const SUSTAINED_BURST: u64 = 100;
 const SUSTAINED_INTERVAL: Duration = Duration::from_millis(100);
+/// Tasks of an agent, where their number matters.
+const TASKS_OF_AGENT: usize = 32;
 /// Tasks whose status is updated for a long time.
 const SUSTAINED_TASKS: usize = 1_000;
 
@@ -157,9 +159,11 @@ pub(crate) async fn group(size: usize, ports: Ports, instances: usize) -> Vec<Co
 }
 
 /// How long others wait while a group with many apps is changed: the longest of many times until a status
-/// update is acknowledged, until its event arrives, and until an app is shown.
+/// update is acknowledged, until its event arrives, and until an app is shown. An agent has few of the
+/// tasks: the master reports at once that all tasks of an ACCEPT run, and no agent starts thousands.
 pub(crate) async fn meanwhile(size: usize) -> Vec<Cost> {
-    let (cluster, daemon) = start().await;
+    let cluster = Cluster::start_with(PORTS, size.div_ceil(TASKS_OF_AGENT)).await;
+    let daemon = Daemon::start(cluster.address).await;
     let target = (&cluster, &daemon);
     deploy(
         target,
