@@ -33,7 +33,7 @@ use transom_cluster::Client;
 use transom_config::{Settings, parts};
 use transom_plugin_host::{Plugins, Reserved};
 
-use crate::admin::{self, Admin, ObservedStore};
+use crate::admin::{self, Admin, HostedPlugins, ObservedStore};
 use crate::service::{Service, Services};
 use reserved::ReservedPort;
 use services::{SERVICES, StartContext, StoreContext};
@@ -114,14 +114,12 @@ impl Daemon {
                 addresses.push(("admin", admin_port.addr()));
                 metrics::register(&mut registry, &services);
                 let cluster = started.clusters[0].clone();
-                let admin = Admin::new(
-                    registry,
-                    Some(plugins.clone()),
+                let hosted = HostedPlugins {
+                    plugins: plugins.clone(),
                     uploads,
-                    Arc::clone(&services),
-                    cluster,
-                    store,
-                );
+                    explained: SERVICES.iter().filter_map(|kind| kind.explained()).collect(),
+                };
+                let admin = Admin::new(registry, Some(hosted), Arc::clone(&services), cluster, store);
                 Ok(Daemon {
                     services,
                     plugins,

@@ -8,6 +8,20 @@ use serde::Serialize;
 use transom_cli::overview::ServiceState;
 use transom_framework::{Explain, FrameworkStatus, Routes};
 
+/// How `/v1/plugins/explain` names what a kind of service runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Explained {
+    /// The name of the service, see [`Service::name`].
+    pub(crate) service: &'static str,
+    /// The query parameter that selects one of its tasks.
+    pub(crate) parameter: &'static str,
+    pub(crate) example: &'static str,
+    /// What the parameter selects, in the plural.
+    pub(crate) tasks: &'static str,
+    /// Whether the service explains events and checks, too.
+    pub(crate) has_decisions: bool,
+}
+
 /// A running service.
 #[async_trait]
 pub(crate) trait Service: Send + Sync {

@@ -18,21 +18,20 @@ use transom_plugin_host::printable;
 use transom_web::{ApiError, Owner, Share, Shares};
 
 use super::plugins::{EscapedJson, duration};
-use crate::service::Services;
+use crate::service::{Explained, Services};
 
 /// The maximum number of concurrent explanations; further requests are rejected.
 const MAX_CONCURRENT: usize = 4;
-/// The kubernetes service, whose named instances are `kubernetes.NAME`.
-const KUBERNETES: &str = "kubernetes";
-
 /// The services' explainers by the names of the services, and the budget of concurrent explanations.
 #[derive(Clone)]
 struct Explainers {
     services: Arc<[(&'static str, Arc<dyn Explain>)]>,
+    /// All kinds of services, also those that do not run.
+    kinds: Arc<[Explained]>,
     budget: Shares,
 }
 
-pub(super) fn routes(services: &Services) -> Router {
+pub(super) fn routes(services: &Services, kinds: Arc<[Explained]>) -> Router {
     let explainers = services
         .iter()
         .filter_map(|service| Some((service.name(), service.explainer()?)));
@@ -42,6 +41,7 @@ pub(super) fn routes(services: &Services) -> Router {
         .route("/v1/plugins/explain/probe", post(probe))
         .with_state(Explainers {
             services: explainers.collect(),
+            kinds,
             budget: Shares::new("admin", "explanations", MAX_CONCURRENT),
         })
 }
@@ -60,13 +60,8 @@ impl Explainers {
     fn decisions(&self, explained: &str) -> Result<&dyn ExplainDecisions, ApiError> {
         let mut services = self.services.iter();
         let found = services.find_map(|(_, explainer)| explainer.decisions());
-        found.ok_or_else(|| switched_off("apps", explained))
-    }
-
-    /// The explainer of a service's tasks.
-    fn of(&self, service: &str, explained: &str) -> Result<&dyn Explain, ApiError> {
-        let found = self.find(service);
-        found.ok_or_else(|| switched_off(service, explained))
+        let kind = self.kinds.iter().find(|kind| kind.has_decisions);
+        found.ok_or_else(|| switched_off(kind.map_or("", |kind| kind.service), explained))
     }
 
     fn find(&self, service: &str) -> Option<&dyn Explain> {
@@ -75,28 +70,52 @@ impl Explainers {
         Some(&**explainer)
     }
 
-    /// The instance of the kubernetes service that has a member, and the member's id there:
-    /// `server/0` of the only instance, `NAME/server/0` of `[kubernetes.NAME]`.
-    fn of_member<'a>(&self, member: &'a str) -> Result<(&dyn Explain, &'a str), ApiError> {
-        if let Some((name, member_id)) = member.split_once('/')
-            && member_id.contains('/')
-            && let Some(explainer) = self.find(&format!("{KUBERNETES}.{name}"))
+    /// The task that the only parameter of a request selects, and its kind of service.
+    fn task(&self, query: &[(String, String)]) -> Result<(&Explained, String), ApiError> {
+        let kind = |name: &str| self.kinds.iter().find(|kind| kind.parameter == name);
+        let unknown = query.iter().find(|(name, _)| kind(name).is_none());
+        if let ([(name, id)], None) = (query, unknown)
+            && let Some(kind) = kind(name)
         {
-            return Ok((explainer, member_id));
+            return Ok((kind, id.clone()));
         }
-        let names = self.services.iter().filter_map(|(name, _)| {
-            let name = name.strip_prefix(KUBERNETES)?;
-            name.strip_prefix('.')
-        });
+        let fault = unknown.map_or_else(
+            || "expected exactly one parameter".to_owned(),
+            |(name, _)| format!("unknown field `{}`, expected one parameter", printable(name)),
+        );
+        let kinds = self.kinds.iter();
+        let examples: Vec<String> = kinds
+            .map(|kind| format!("?{}={}", kind.parameter, kind.example))
+            .collect();
+        Err(ApiError::bad_request(format!(
+            "{fault}, for example {}",
+            examples.join(" or ")
+        )))
+    }
+
+    /// The instance of a service that has a task, and the task's id there: `server/0` of the only
+    /// instance, `NAME/server/0` of `[kubernetes.NAME]`.
+    fn instance<'a>(&self, kind: &Explained, id: &'a str) -> Result<(&dyn Explain, &'a str), ApiError> {
+        let service = kind.service;
+        if let Some(explainer) = self.find(service) {
+            return Ok((explainer, id));
+        }
+        let names = self.services.iter();
+        let names = names.filter_map(|(name, _)| name.strip_prefix(service)?.strip_prefix('.'));
         let names: Vec<&str> = names.collect();
-        if names.is_empty() {
-            return Ok((self.of(KUBERNETES, "members of Kubernetes clusters")?, member));
+        let Some(first) = names.first() else {
+            return Err(switched_off(service, kind.tasks));
+        };
+        if let Some((name, id)) = id.split_once('/')
+            && let Some(explainer) = self.find(&format!("{service}.{name}"))
+        {
+            return Ok((explainer, id));
         }
         Err(ApiError::bad_request(format!(
-            "{:?} does not name an instance of the kubernetes service; expected NAME/KIND/NUMBER, for \
-             example {}/server/0, with one of the names {}",
-            printable(member),
-            names[0],
+            "{:?} does not name an instance of the {service} service; expected its name before the id, for example \
+             {first}/{}, with one of the names {}",
+            printable(id),
+            kind.example,
             names.join(", ")
         )))
     }
@@ -115,55 +134,19 @@ fn invalid_query(error: &QueryRejection, example: &str) -> ApiError {
     ApiError::bad_request(format!("expected for example {example}: {}", printable(&error)))
 }
 
-/// The query parameters that select the task. Exactly one is required.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Placement {
-    /// The id of the app or pod.
-    app: Option<String>,
-    /// The id of the workflow job.
-    job: Option<String>,
-    /// The member of a Kubernetes cluster, see [`Explainers::of_member`].
-    member: Option<String>,
-}
-
 async fn matcher(
     State(explainers): State<Explainers>,
     owner: Owner,
-    query: Result<Query<Placement>, QueryRejection>,
+    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Result<Response, ApiError> {
-    let Query(placement) = query.map_err(|error| invalid_query(&error, "?app=/shop/web"))?;
+    let Query(query) = query.map_err(|error| invalid_query(&error, "?app=/shop/web"))?;
+    let (kind, given) = explainers.task(&query)?;
     let _share = explainers.take_share(owner)?;
-    let (explainer, id, shown_id) = match &placement {
-        Placement {
-            app: Some(id),
-            job: None,
-            member: None,
-        } => (explainers.of("apps", "apps and pods")?, id.as_str(), None),
-        Placement {
-            app: None,
-            job: Some(id),
-            member: None,
-        } => (explainers.of("workflow", "jobs")?, id.as_str(), None),
-        Placement {
-            app: None,
-            job: None,
-            member: Some(member),
-        } => {
-            let (explainer, id) = explainers.of_member(member)?;
-            // Members of several instances have the same ids.
-            (explainer, id, (id != member).then_some(member))
-        }
-        _ => {
-            return Err(ApiError::bad_request(
-                "expected exactly one of app, job and member, for example ?app=/shop/web, ?job=nightly-report or \
-                 ?member=server/0",
-            ));
-        }
-    };
+    let (explainer, id) = explainers.instance(kind, &given)?;
     let mut explanation = explainer.explain(id).await?;
-    if let Some(id) = shown_id {
-        explanation.id.clone_from(id);
+    if id != given {
+        // Tasks of several instances have the same ids.
+        explanation.id = given;
     }
     Ok(EscapedJson(explanation).into_response())
 }
@@ -243,8 +226,20 @@ mod tests {
         let explainers = services
             .iter()
             .map(|name| (*name, Arc::new(Named(name)) as Arc<dyn Explain>));
+        let kind = |service, parameter, has_decisions| Explained {
+            service,
+            parameter,
+            example: "server/0",
+            tasks: "tasks",
+            has_decisions,
+        };
         State(Explainers {
             services: explainers.collect(),
+            kinds: Arc::new([
+                kind("apps", "app", true),
+                kind("workflow", "job", false),
+                kind("kubernetes", "member", false),
+            ]),
             budget: Shares::new("admin", "explanations", MAX_CONCURRENT),
         })
     }
@@ -317,9 +312,10 @@ mod tests {
     #[tokio::test]
     async fn wrong_requests_are_answered_with_an_example() {
         for (path, body, part) in [
-            ("matcher", "", "exactly one of app, job and member"),
-            ("matcher?app=/x&job=y", "", "exactly one of app, job and member"),
-            ("matcher?app=/x&pod=/y", "", "unknown field"),
+            ("matcher", "", "exactly one parameter, for example ?app="),
+            ("matcher?app=/x&job=y", "", "exactly one parameter"),
+            ("matcher?app=/x&app=/y", "", "exactly one parameter"),
+            ("matcher?app=/x&pod=/y", "", "unknown field `pod`"),
             ("filter", "", "?query=event_type%3D"),
             ("filter?query=&since=yesterday", "", "30m"),
             ("probe", "", "web.instance"),

@@ -60,16 +60,23 @@ use transom_web::{BoundPort, Caller, Limits, RequestMetrics};
 pub(crate) use self::overview::ObservedStore;
 use self::overview::Overviews;
 pub(crate) use self::uploads::MAX_BODY;
-use crate::service::{Readiness, Services};
+use crate::service::{Explained, Readiness, Services};
+
+/// The plugin host, and what the settings and services say about its routes.
+#[derive(Clone)]
+pub(crate) struct HostedPlugins {
+    pub(crate) plugins: Plugins,
+    /// `plugins.uploads`.
+    pub(crate) uploads: bool,
+    pub(crate) explained: Arc<[Explained]>,
+}
 
 /// The state that the admin port shows.
 #[derive(Clone)]
 pub(crate) struct Admin {
     registry: Arc<Registry>,
     /// `None` in a daemon that hosts no plugins.
-    plugins: Option<Plugins>,
-    /// `plugins.uploads`.
-    uploads: bool,
+    plugins: Option<HostedPlugins>,
     services: Services,
     cluster: Client,
     overviews: Overviews,
@@ -77,22 +84,25 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// `uploads`: the setting; `cluster`: the client of the cluster manager; `store`: `None` if no
+    /// `cluster`: the client of the cluster manager; `store`: `None` if no
     /// service needs one.
     pub(crate) fn new(
         mut registry: Registry,
-        plugins: Option<Plugins>,
-        uploads: bool,
+        plugins: Option<HostedPlugins>,
         services: Services,
         cluster: Client,
         store: Option<ObservedStore>,
     ) -> Admin {
         Admin {
-            overviews: Overviews::new(Arc::clone(&services), plugins.clone(), cluster.clone(), store),
+            overviews: Overviews::new(
+                Arc::clone(&services),
+                plugins.as_ref().map(|hosted| hosted.plugins.clone()),
+                cluster.clone(),
+                store,
+            ),
             requests: RequestMetrics::register(&mut registry, "transom_admin"),
             registry: Arc::new(registry),
             plugins,
-            uploads,
             services,
             cluster,
         }
@@ -106,7 +116,6 @@ pub(crate) fn serve(
     token: CancellationToken,
 ) -> JoinHandle<transom_web::Result<()>> {
     let (plugins, requests) = (admin.plugins.clone(), admin.requests.clone());
-    let accepts_files = admin.uploads;
     let cluster = admin.cluster.clone();
     let services = Arc::clone(&admin.services);
     let overviews = admin.overviews.clone();
@@ -120,15 +129,15 @@ pub(crate) fn serve(
         .merge(cluster::routes(cluster))
         .merge(overview::routes(overviews.clone()))
         .merge(stream::routes(overviews.clone()));
-    if let Some(plugins) = &plugins {
+    if let Some(hosted) = &plugins {
         router = router
-            .merge(plugins::routes(plugins.clone(), accepts_files))
-            .merge(explain::routes(&services));
+            .merge(plugins::routes(hosted.plugins.clone(), hosted.uploads))
+            .merge(explain::routes(&services, Arc::clone(&hosted.explained)));
     }
     // The limit of the port itself is that of uploads, so the other routes get a lower one here.
     router = transom_web::body_limited(router, Limits::default().max_body);
-    if let Some(plugins) = plugins {
-        router = router.merge(uploads::routes(plugins, accepts_files));
+    if let Some(hosted) = plugins {
+        router = router.merge(uploads::routes(hosted.plugins, hosted.uploads));
     }
     let router = requests.around(transom_web::json_errors(transom_web::with_fallbacks(router)));
     let router = services::with_service_routes(router, &services);

@@ -56,7 +56,7 @@ pub(crate) async fn serve_discovery(
         metrics::register(&mut registry, &services);
         admin::serve(
             port,
-            Admin::new(registry, None, false, services, cluster.clone(), None),
+            Admin::new(registry, None, services, cluster.clone(), None),
             token.child_token(),
         )
     });

@@ -21,7 +21,7 @@ use transom_framework::{Explain, Routes, ServiceHandle};
 
 use super::Addresses;
 use super::reserved::ReservedPort;
-use crate::service::{Readiness, Service};
+use crate::service::{Explained, Readiness, Service};
 
 pub(crate) use apps::Apps;
 pub(crate) use context::{StartContext, StoreContext};
@@ -47,6 +47,11 @@ pub(crate) trait ServiceKind: Sync {
     /// Documents of the service's API for `transom bundle`: their paths and descriptions.
     fn lists(&self) -> &'static [(&'static str, &'static str)] {
         &[]
+    }
+
+    /// How the service's tasks are named in explanations; `None` for a service without a framework.
+    fn explained(&self) -> Option<Explained> {
+        None
     }
 
     /// The ports of the service.

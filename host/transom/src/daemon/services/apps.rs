@@ -19,6 +19,7 @@ use super::{
 };
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
+use crate::service::Explained;
 
 /// `[apps]`
 pub(crate) struct Apps;
@@ -39,6 +40,16 @@ impl ServiceKind for Apps {
             ("v2/queue", "instances that are not launched, and why"),
             ("v2/tasks", "tasks"),
         ]
+    }
+
+    fn explained(&self) -> Option<Explained> {
+        Some(Explained {
+            service: self.name(),
+            parameter: "app",
+            example: "/shop/web",
+            tasks: "apps and pods",
+            has_decisions: true,
+        })
     }
 
     fn ports(&self) -> &'static [PortName] {

@@ -19,6 +19,7 @@ use transom_web::BoundPort;
 use super::{BoundService, DevHints, FrameworkService, PortName, Service, ServiceKind, StartContext};
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
+use crate::service::Explained;
 
 /// The minimum interval of REVIVE calls. It can be long, because there are few tasks, and they are
 /// launched one after another.
@@ -38,6 +39,16 @@ impl ServiceKind for Kubernetes {
 
     fn is_enabled(&self, settings: &Settings) -> bool {
         !settings.kubernetes().is_empty()
+    }
+
+    fn explained(&self) -> Option<Explained> {
+        Some(Explained {
+            service: self.name(),
+            parameter: "member",
+            example: "server/0",
+            tasks: "members of Kubernetes clusters",
+            has_decisions: false,
+        })
     }
 
     fn ports(&self) -> &'static [PortName] {

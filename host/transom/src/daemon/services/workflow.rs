@@ -19,6 +19,7 @@ use super::{
 };
 use crate::daemon::Addresses;
 use crate::daemon::reserved::ReservedPort;
+use crate::service::Explained;
 
 /// `[workflow]`
 pub(crate) struct Workflow;
@@ -35,6 +36,16 @@ impl ServiceKind for Workflow {
 
     fn lists(&self) -> &'static [(&'static str, &'static str)] {
         &[("v0/queue", "jobs that are not launched, and why")]
+    }
+
+    fn explained(&self) -> Option<Explained> {
+        Some(Explained {
+            service: self.name(),
+            parameter: "job",
+            example: "nightly-report",
+            tasks: "jobs",
+            has_decisions: false,
+        })
     }
 
     fn ports(&self) -> &'static [PortName] {
