@@ -19,13 +19,13 @@ use crate::toolchain::run;
 use crate::{kits, needs};
 
 /// Projects, and the subfolder of the output folder for each.
-const PYTHON: [(&str, &str); 4] = [
+const PYTHON: &[(&str, &str)] = &[
     ("examples/plugins/redact", "examples"),
     ("examples/plugins/proxy-python", "examples"),
     ("examples/plugins/redis-ping-python", "examples"),
     ("tests/sandbox-escape", "tests"),
 ];
-const JAVASCRIPT: [(&str, &str); 3] = [
+const JAVASCRIPT: &[(&str, &str)] = &[
     ("examples/plugins/spread", "examples"),
     ("examples/plugins/proxy-javascript", "examples"),
     ("examples/plugins/smallest-javascript", "examples"),

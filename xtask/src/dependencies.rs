@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn the_daemon_and_the_tests_compile_each_crate_with_the_same_features() {
-        let tests = crates(&SELECTION, "normal,build,dev");
-        for (name, features) in crates(&SELECTION, "normal,build") {
+        let tests = crates(SELECTION, "normal,build,dev");
+        for (name, features) in crates(SELECTION, "normal,build") {
             assert_eq!(
                 Some(&features),
                 tests.get(&name),
@@ -68,7 +68,7 @@ mod tests {
         let alias = fs::read_to_string(root().join(".cargo/config.toml")).expect(".cargo/config.toml");
         assert!(alias.contains("run --no-default-features --bin xtask"), "{alias}");
         let own = crates(&["--package", "xtask"], "normal");
-        let daemon = crates(&SELECTION, "normal,build");
+        let daemon = crates(SELECTION, "normal,build");
         for (name, features) in crates(&["--no-default-features"], "normal,build") {
             assert!(
                 !own.contains_key(&name) || daemon.get(&name) == Some(&features),
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn macros_and_programs_compile_each_crate_with_the_same_features() {
-        let double: Vec<_> = crates(&SELECTION, "normal,build,dev")
+        let double: Vec<_> = crates(SELECTION, "normal,build,dev")
             .into_iter()
             .filter(|(name, features)| {
                 features.len() > 1 && !COMPILED_TWICE.contains(&name.split('@').next().unwrap_or(name))
@@ -101,7 +101,7 @@ mod tests {
             .expect("TOML");
         let skipped = deny["bans"]["skip"].as_array().expect("[bans] skip");
         let skipped: BTreeSet<&str> = skipped.iter().filter_map(|it| it["crate"].as_str()).collect();
-        let crates = crates(&SELECTION, "normal,build,dev");
+        let crates = crates(SELECTION, "normal,build,dev");
         let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for it in crates.keys().filter(|it| !skipped.contains(it.as_str())) {
             versions

@@ -16,7 +16,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(15);
 /// The selection of all builds for development and tests. It is always the same, so that nothing is
 /// compiled twice: the whole workspace without the daemon's allocator, which is C code that takes
 /// minutes to compile.
-pub(crate) const SELECTION: [&str; 2] = ["--workspace", "--no-default-features"];
+pub(crate) const SELECTION: &[&str] = &["--workspace", "--no-default-features"];
 
 /// The workspace's root.
 pub(crate) fn root() -> PathBuf {

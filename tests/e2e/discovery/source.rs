@@ -120,13 +120,13 @@ impl Site {
     }
 }
 
-const AGENTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
+const AGENTS: &[&str] = &["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 const RECONNECTS: &str = "transom_discovery_reconnects_total";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
     let site = Site::start(&[]).await;
-    site.wait_for_answer("slave.mesos.", &AGENTS).await;
+    site.wait_for_answer("slave.mesos.", AGENTS).await;
     // The end of the stream and every response are delayed by 0.7 s. The master therefore answers
     // the first reconnect with 404. Later requests reach it when its routes exist: it serves the
     // state document and answers calls with 503. On a slow machine the 404 may be missed; the
@@ -159,7 +159,7 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
         site.daemon.output()
     );
     site.wait_for_source("stream").await;
-    site.wait_for_answer("slave.mesos.", &AGENTS).await;
+    site.wait_for_answer("slave.mesos.", AGENTS).await;
     assert_eq!(
         site.metric("transom_discovery_source{source=\"stream\"}").await,
         1
@@ -180,7 +180,7 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn records_of_an_unreachable_agent_are_removed_and_return_with_it() {
     let site = Site::start(&["--agent-timeout", "1"]).await;
-    site.wait_for_answer("slave.mesos.", &AGENTS).await;
+    site.wait_for_answer("slave.mesos.", AGENTS).await;
     let app = json!({
         "id": "/web", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 1,
         "constraints": [["hostname", "CLUSTER", "127.0.0.2"]],
@@ -196,7 +196,7 @@ async fn records_of_an_unreachable_agent_are_removed_and_return_with_it() {
         .await;
     site.wait_for_answer("web.marathon.mesos.", &[]).await;
     site.cluster.fault(&agent("heal-agent")).await;
-    site.wait_for_answer("slave.mesos.", &AGENTS).await;
+    site.wait_for_answer("slave.mesos.", AGENTS).await;
     site.wait_for_answer("web.marathon.mesos.", &["127.0.0.2"]).await;
     assert_eq!(site.metric("transom_discovery_resync_differences_total").await, 0);
     assert_eq!(site.metric(RECONNECTS).await, 0);
@@ -210,7 +210,7 @@ async fn records_of_an_unreachable_agent_are_removed_and_return_with_it() {
 async fn a_failover_of_the_master_empties_no_zone() {
     let standby = format!("127.0.0.1:{}", free_ports(1));
     let site = Site::start(&["--standby", &standby]).await;
-    site.wait_for_answer("slave.mesos.", &AGENTS).await;
+    site.wait_for_answer("slave.mesos.", AGENTS).await;
     let app = json!({
         "id": "/web", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 3,
         "constraints": [["hostname", "UNIQUE"]],
@@ -218,7 +218,7 @@ async fn a_failover_of_the_master_empties_no_zone() {
     let url = format!("http://{}/v2/apps", site.addresses["apps"]);
     let answer = http().post(url).json(&app).send().await.unwrap();
     assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
-    site.wait_for_answer("web.marathon.mesos.", &AGENTS).await;
+    site.wait_for_answer("web.marathon.mesos.", AGENTS).await;
     let of_agent = |fault: &str| json!({"fault": fault, "agent": AGENTS[2]});
     site.cluster.fault(&of_agent("partition-agent")).await;
     site.cluster.fault(&json!({"fault": "fail-over"})).await;

@@ -121,7 +121,7 @@ fn transom(dir: &Path) -> Command {
 const THREE: &str =
     "[kubernetes.blue]\n[kubernetes.green]\n[kubernetes.red]\nport = 0\nframework_name = \"crimson\"\n";
 /// The sections of these instances with their paths.
-const SECTIONS: [(&str, &str); 3] = [("blue", "/blue"), ("green", "/green"), ("red", "")];
+const SECTIONS: &[(&str, &str)] = &[("blue", "/blue"), ("green", "/green"), ("red", "")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_instance_scales_and_stops_separately_and_keeps_its_framework_id_and_tasks() {
@@ -158,7 +158,7 @@ async fn each_instance_scales_and_stops_separately_and_keeps_its_framework_id_an
         all.fw(&["scale", "--agent", "crimson", "4"]),
         "Scale up/down agent\n4\n"
     );
-    for ((name, path), count) in SECTIONS.into_iter().zip([2, 3, 4]) {
+    for ((name, path), count) in SECTIONS.iter().zip([2, 3, 4]) {
         assert_eq!(
             all.get(&all.url(name, path, "agent/scale")).await["Scale"],
             count,
@@ -180,7 +180,7 @@ async fn each_instance_scales_and_stops_separately_and_keeps_its_framework_id_an
     assert_eq!(launches.len(), 6, "{launches:?}");
     all.site.kill_daemon();
     all.site.start_daemon().await;
-    for ((name, path), (running, agents)) in SECTIONS.into_iter().zip([(1, 1), (0, 0), (1, 1)]) {
+    for ((name, path), (running, agents)) in SECTIONS.iter().zip([(1, 1), (0, 0), (1, 1)]) {
         all.wait_until_tasks_run(name, path, running).await;
         assert_eq!(
             all.get(&all.url(name, path, "agent/scale")).await["Scale"],

@@ -7,7 +7,7 @@ use super::paths::{ALIAS, NEUTRAL, VERSION};
 use super::{document, is_alias};
 
 /// The neutral name and path, upstream's name and path, and the method. The order is upstream's.
-const FIRST: [(&str, &str, &str, &str, &str); 15] = [
+const FIRST: &[(&str, &str, &str, &str, &str)] = &[
     (
         "cluster-restart",
         "cluster/restart",
@@ -102,7 +102,7 @@ const FIRST: [(&str, &str, &str, &str, &str); 15] = [
     ("status-orch", "status/orch", "status-k3s", "status/k3s", "GET"),
     ("status-fw", "status/fw", "status-m3s", "status/m3s", "GET"),
 ];
-const LAST: [(&str, &str); 2] = [
+const LAST: &[(&str, &str)] = &[
     ("cordon-agent-nodes", "agent/cordon"),
     ("uncordon-agent-nodes", "agent/uncordon"),
 ];
@@ -137,6 +137,6 @@ fn texts(alias: bool) -> Vec<String> {
             }
         }
     }
-    texts.extend(LAST.map(|(name, path)| text(name, path, "PUT")));
+    texts.extend(LAST.iter().map(|(name, path)| text(name, path, "PUT")));
     texts
 }

@@ -13,7 +13,7 @@ use crate::kind::Kind;
 use crate::view::{TaskView, View};
 
 /// The states of tasks, the worst first. All other states count as the worst.
-const WORST_FIRST: [&str; 10] = [
+const WORST_FIRST: &[&str] = &[
     "TASK_LOST",
     "TASK_UNREACHABLE",
     "TASK_ERROR",

@@ -20,7 +20,7 @@ const EVICTION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Durat
 const MAX_CONCURRENT_EVICTIONS: usize = 8;
 /// The API versions of `Eviction`. Control planes support the first one since 1.22, and the second one
 /// until 1.24.
-const EVICTION_VERSIONS: [&str; 2] = ["policy/v1", "policy/v1beta1"];
+const EVICTION_VERSIONS: &[&str] = &["policy/v1", "policy/v1beta1"];
 
 /// A pod that a drain evicts.
 #[derive(Debug, PartialEq, Eq)]

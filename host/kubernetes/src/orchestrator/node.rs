@@ -16,7 +16,7 @@ const TASK_LABEL: &str = "m3s.aventer.biz/taskid";
 pub(super) const DRAINING: &str = "transom/draining";
 /// The arguments of the node's program as a JSON list.
 const ARGUMENTS: &str = "k3s.io/node-args";
-const ROLES: [&str; 2] = [
+const ROLES: &[&str] = &[
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 ];

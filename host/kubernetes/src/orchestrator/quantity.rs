@@ -55,7 +55,7 @@ pub(super) fn count(text: &str) -> Option<u64> {
 }
 
 fn amount(text: &str) -> Option<f64> {
-    const UNITS: [(&str, f64); 15] = [
+    const UNITS: &[(&str, f64)] = &[
         ("Ki", 1024.0),
         ("Mi", 1_048_576.0),
         ("Gi", 1_073_741_824.0),

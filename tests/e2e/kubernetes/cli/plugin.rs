@@ -65,8 +65,8 @@ fn without_published_program(cluster: &Cluster, words: &[&str]) -> FinishedComma
 }
 
 /// Both ways to run a command.
-const INVOCATIONS: [fn(&Cluster, &[&str]) -> FinishedCommand; 2] =
-    [within_published_program, without_published_program];
+const INVOCATIONS: &[fn(&Cluster, &[&str]) -> FinishedCommand] =
+    &[within_published_program, without_published_program];
 
 #[test]
 fn plugin_of_the_published_command_line_sends_the_requests_and_prints_the_answers() {

@@ -29,7 +29,7 @@ use crate::testing::config;
 use crate::view::{AutoscaleView, NodeView, OrchestratorView, TaskView, View, Views};
 
 /// Both prefixes.
-pub(super) const PREFIXES: [&str; 2] = ["/api/fw/v0", "/api/m3s/v0"];
+pub(super) const PREFIXES: &[&str] = &["/api/fw/v0", "/api/m3s/v0"];
 
 /// The commands that the scripted core has received, and its next answer.
 #[derive(Default)]

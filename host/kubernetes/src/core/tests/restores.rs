@@ -20,7 +20,7 @@ async fn three_members(folder: &Path) -> (Site, String) {
 }
 
 /// The events of a restore: one member gets the backup, and the others join it.
-const RESTORED: [&str; 3] = [
+const RESTORED: &[&str] = &[
     "restore m3sdatastore",
     "join m3sdatastore-1",
     "join m3sdatastore-2",
@@ -60,7 +60,7 @@ async fn first_member_gets_the_backup_and_the_others_join_it() {
     assert_eq!(site.tasks(Kind::Server), [""; 0]);
     finish_restore(&site).await;
     let removed = ["remove m3sdatastore-2", "remove m3sdatastore-1"];
-    assert_eq!(happened(&site), [&removed[..], &RESTORED].concat());
+    assert_eq!(happened(&site), [&removed[..], RESTORED].concat());
     assert_eq!(
         site.views.get().backup.last_restore.clone().unwrap().problem,
         None
