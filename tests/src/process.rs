@@ -50,7 +50,9 @@ pub fn check_built() -> Result<(), String> {
 /// program separates words by spaces, which the path of the build may contain.
 pub fn orchestrator(folder: &Path) -> PathBuf {
     let link = folder.join("orchestrator");
-    match std::os::unix::fs::symlink(binary().with_file_name("orchestrator"), &link) {
+    let program = binary().with_file_name("orchestrator");
+    assert!(program.exists(), "{} is not built", program.display());
+    match std::os::unix::fs::symlink(program, &link) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             panic!("{}: {error}", link.display())
         }
