@@ -18,9 +18,9 @@ assert client.kill_given_tasks([first, gone])
 assert client.kill_given_tasks([second], scale=True, force=True)
 try:
     client.kill_given_tasks(["nonsense"])
-except MarathonHttpError as refusal:
-    assert refusal.status_code == 400, refusal
-    assert "Invalid task id 'nonsense'" in str(refusal), refusal
+except MarathonHttpError as rejection:
+    assert rejection.status_code == 400, rejection
+    assert "Invalid task id 'nonsense'" in str(rejection), rejection
 else:
-    raise SystemExit("an id that no task can have was not refused")
+    raise SystemExit("an id that no task can have was not rejected")
 print(json.dumps(tasks))

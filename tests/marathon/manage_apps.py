@@ -137,5 +137,5 @@ try:
     client.get_app("/web")
 except NotFoundError:
     pass
-except MarathonHttpError as refusal:
-    raise SystemExit(f"not as expected: {refusal}") from refusal
+except MarathonHttpError as rejection:
+    raise SystemExit(f"not as expected: {rejection}") from rejection

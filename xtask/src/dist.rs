@@ -280,7 +280,7 @@ mod tests {
     fn a_directory_with_other_files_is_not_emptied() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("mine"), "x").expect("written");
-        let error = create_empty(dir.path()).expect_err("refused");
+        let error = create_empty(dir.path()).expect_err("rejected");
         assert!(error.to_string().contains("is not empty"), "{error}");
         assert!(dir.path().join("mine").exists());
         fs::write(dir.path().join(CHECKSUMS), "").expect("written");

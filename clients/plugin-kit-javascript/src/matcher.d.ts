@@ -2,7 +2,7 @@ import { AboutInterface, Pairs, Plugin, PluginClass } from "./plugin.js";
 
 export { About, ConfigError, InvalidConfig } from "./plugin.js";
 
-/** A refusal by a rule of the matcher itself, not by a constraint. */
+/** A rejection by a rule of the matcher itself, not by a constraint. */
 export const OWN_RULE: "own-rule";
 
 /**

@@ -3,7 +3,7 @@ import { described, InvalidConfig, Plugin } from "./plugin.js";
 
 export { InvalidConfig };
 
-/** A refusal by a rule of the matcher itself, not by a constraint. */
+/** A rejection by a rule of the matcher itself, not by a constraint. */
 export const OWN_RULE = "own-rule";
 
 export class Agent {
@@ -40,10 +40,10 @@ export class Matcher extends Plugin {
   }
 
   place(agents, task, candidates, count) {
-    const refusals = this.evaluate(agents, task, candidates);
+    const rejections = this.evaluate(agents, task, candidates);
     const chosen = [];
     for (const [at, it] of candidates.entries()) {
-      if (refusals[at] !== undefined) continue;
+      if (rejections[at] !== undefined) continue;
       const places = Math.min(it.capacity, count - chosen.length);
       for (let more = 0; more < places; more += 1) chosen.push(it.agent);
     }
@@ -73,9 +73,9 @@ export function component(plugin) {
     }
 
     evaluate(task, candidates) {
-      const refusals = configured().evaluate(this.agents, plainTask(task), candidates);
+      const rejections = configured().evaluate(this.agents, plainTask(task), candidates);
       const own = task.constraints.length;
-      return refusals.map((it) => (it === undefined ? { tag: "fits" } : { tag: "refused", val: it === OWN_RULE ? own : it }));
+      return rejections.map((it) => (it === undefined ? { tag: "fits" } : { tag: "refused", val: it === OWN_RULE ? own : it }));
     }
 
     place(task, candidates, count) {

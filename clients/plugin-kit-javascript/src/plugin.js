@@ -1,4 +1,4 @@
-// The common parts of plugins of every world: description, configuration, and refusals.
+// The common parts of plugins of every world: description, configuration, and rejections.
 
 /** The operator's configuration is invalid; thrown by a plugin's constructor. */
 export class InvalidConfig extends Error {

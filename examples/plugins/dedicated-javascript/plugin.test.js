@@ -14,8 +14,8 @@ const task = { runSpec: "/shop/web", constraints: [], placed: [] };
 const candidates = [3, 2, 1, 4].map((handle) => ({ agent: handle, capacity: 2 }));
 
 test("dedicated agents run the tasks of their group", () => {
-  const refusals = new Dedicated({}).evaluate(agents, task, candidates);
-  assert.deepEqual(refusals, [OWN_RULE, undefined, undefined, OWN_RULE]);
+  const rejections = new Dedicated({}).evaluate(agents, task, candidates);
+  assert.deepEqual(rejections, [OWN_RULE, undefined, undefined, OWN_RULE]);
 });
 
 test("instances are placed in the order of the candidates", () => {

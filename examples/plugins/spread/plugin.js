@@ -45,12 +45,12 @@ class AgentSet {
 
   // For each candidate, in order, whether one more instance may go there.
   evaluate(task, candidates) {
-    const refusals = candidates.map((it) => this.refusal(task, it));
-    const open = candidates.filter((_, at) => refusals[at] === undefined);
+    const rejections = candidates.map((it) => this.refusal(task, it));
+    const open = candidates.filter((_, at) => rejections[at] === undefined);
     const counts = this.counts(task, open);
     const fewest = Math.min(...counts.values());
     return candidates.map((it, at) => {
-      if (refusals[at] !== undefined) return { tag: "refused", val: refusals[at] };
+      if (rejections[at] !== undefined) return { tag: "refused", val: rejections[at] };
       // An index after the last constraint stands for a rule of the matcher itself.
       if (counts.get(this.group(it)) > fewest) return { tag: "refused", val: task.constraints.length };
       return { tag: "fits" };

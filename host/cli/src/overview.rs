@@ -190,7 +190,8 @@ pub struct Plugins {
     pub total: u64,
     pub serving: u64,
     /// Plugins whose newest files were rejected; an older version may serve.
-    pub refused: u64,
+    #[serde(rename = "refused")]
+    pub rejected: u64,
     pub disabled: u64,
     /// Plugins whose files are ignored until they change, after a rollback or a stopped rollout.
     pub quarantined: u64,

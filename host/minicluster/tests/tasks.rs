@@ -309,13 +309,13 @@ async fn docker_containers_and_separate_networks_are_rejected_in_groups() {
     for (container, expected) in cases {
         let offer = framework.offer().await;
         let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
-        let mut rejected = task("refused", &offer, "true");
+        let mut rejected = task("rejected", &offer, "true");
         rejected["container"] = container;
         let group = json!({"executor": executor, "task_group": {"tasks": [rejected]}});
         framework
             .accept(&offer, json!([{"type": "LAUNCH_GROUP", "launch_group": group}]))
             .await;
-        let error = framework.wait_for_state("refused", "TASK_ERROR").await;
+        let error = framework.wait_for_state("rejected", "TASK_ERROR").await;
         assert_eq!(error["reason"], "REASON_TASK_GROUP_INVALID");
         assert!(error["message"].as_str().unwrap().ends_with(expected), "{error}");
     }

@@ -271,9 +271,9 @@ pub enum CommandError {
         /// The plugin.
         name: String,
     },
-    /// The version was refused.
+    /// The version was rejected.
     #[error("plugin `{name}` was rejected: {reason}")]
-    Refused {
+    Rejected {
         /// The plugin.
         name: String,
         /// Why.

@@ -91,7 +91,7 @@ pub mod explain {
         filter::{
             EventExample, EventOutcome, FilterExplainer, FilterExplanation, KindOutcomes, OutcomeExamples,
         },
-        matcher::{MatcherExplanation, Refusals, ValueCount},
+        matcher::{MatcherExplanation, Rejections, ValueCount},
         probe::{ProbeTranscript, TranscriptStep},
     };
 }

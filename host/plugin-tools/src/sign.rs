@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_sign_are_refused() {
+    fn keys_that_cannot_sign_are_rejected() {
         assert!(Signer::parse(file!("p256.pub")).is_err());
         assert!(Signer::parse(b"").is_err());
     }

@@ -37,7 +37,7 @@ impl Agents {
     }
 
     /// Returns an agent, if the host loaded it, and logs a warning if not. The host loads every agent
-    /// that it evaluates; the caller refuses an agent that is missing here.
+    /// that it evaluates; the caller rejects an agent that is missing here.
     pub fn get(&self, handle: u32) -> Option<&AgentProperties> {
         warn_if_missing(handle, self.table.get(handle))
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn expression_that_matches_nothing_is_refused() {
+    fn expression_that_matches_nothing_is_rejected() {
         for text in ["a:b", "a:b?:c:d", ":", "a?:c:d"] {
             assert!(validate(text).is_ok(), "{text:?}");
         }

@@ -11,7 +11,7 @@
 //! a constraint.
 //!
 //! `validate` reports an invalid constraint when a definition is posted. An invalid constraint that
-//! bypassed this check refuses every agent, so that the task stays pending with a reason.
+//! bypassed this check rejects every agent, so that the task stays pending with a reason.
 //!
 //! [`agents`] stores the agents in an [`agent_table`]: the [`properties`] of each, and the [`fields`]
 //! and values that they share. [`placement`] evaluates constraints on them.

@@ -3,7 +3,7 @@
 //! The engine's time is at most proportional to the length of the pattern times that of the text,
 //! whatever pattern an app's author writes. Its `\d`, `\w` and `\s` match ASCII only, as users of the
 //! constraint language expect. It has no look-around and no back references; a pattern with them is
-//! refused when the definition is posted.
+//! rejected when the definition is posted.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_pattern_is_refused() {
+    fn invalid_pattern_is_rejected() {
         for source in ["*", "(", "[a", "a)|(b", "(?!a)b", r"(a)\1"] {
             assert!(PatternCache::default().get(source).is_err(), "{source:?}");
         }

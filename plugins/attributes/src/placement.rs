@@ -1,8 +1,8 @@
 //! Evaluates a task's constraints on agents: a verdict for each candidate, a choice for several
 //! instances, and the instances to kill when a task is scaled down.
 //!
-//! Every test only gets stricter as instances are placed, so an agent that is refused once stays
-//! refused within a call.
+//! Every test only gets stricter as instances are placed, so an agent that is rejected once stays
+//! rejected within a call.
 
 #[cfg(test)]
 #[allow(
@@ -50,7 +50,7 @@ struct HomeRegion<'agents> {
 
 #[derive(Debug)]
 enum PreparedConstraint<'agents> {
-    /// An invalid constraint. It refuses every agent.
+    /// An invalid constraint. It rejects every agent.
     Invalid,
     Expression(Expression<'agents>),
     Agent(FieldSearch<'agents>, FieldTest<'agents, AgentTest>),
@@ -130,14 +130,14 @@ impl<'agents> TaskConstraints<'agents> {
         }
     }
 
-    /// The index for a refusal that no constraint causes: the agent is outside the home region, or is
+    /// The index for a rejection that no constraint causes: the agent is outside the home region, or is
     /// unknown.
     fn no_constraint_index(&self) -> u32 {
         u32::try_from(self.constraints.len()).unwrap_or(u32::MAX)
     }
 
     /// Checks for each agent whether one more instance may go to it. None is an agent that is not
-    /// known. A refusal has the index of the first constraint that refuses the agent.
+    /// known. A rejection has the index of the first constraint that rejects the agent.
     ///
     /// Each constraint checks all agents before the next one does, because short loops are much faster
     /// in a component than calls for each agent and constraint.
@@ -147,18 +147,18 @@ impl<'agents> TaskConstraints<'agents> {
         let verdict = |agent: &Option<_>| if agent.is_some() { Verdict::Fits } else { unknown };
         let mut verdicts: Vec<_> = agents.iter().map(verdict).collect();
         if let Some(home) = &self.home_region {
-            refuse_unless(&mut verdicts, agents, no_constraint, |agent| home.allows(agent));
+            reject_unless(&mut verdicts, agents, no_constraint, |agent| home.allows(agent));
         }
         for (index, constraint) in (0..).zip(&self.constraints) {
             match constraint {
                 PreparedConstraint::Agent(field, test) => {
                     let without_field = test.value_test.passes_without_field();
-                    refuse_unless(&mut verdicts, agents, index, |agent| {
+                    reject_unless(&mut verdicts, agents, index, |agent| {
                         let value = field.value(agent);
                         value.map_or(without_field, |value| test.passes(value))
                     });
                 }
-                other => refuse_unless(&mut verdicts, agents, index, |agent| other.passes(agent)),
+                other => reject_unless(&mut verdicts, agents, index, |agent| other.passes(agent)),
             }
         }
         verdicts
@@ -317,11 +317,11 @@ impl<'agents> TaskConstraints<'agents> {
     }
 }
 
-/// Refuses the agents that fit so far and do not pass, with this index of a constraint.
+/// Rejects the agents that fit so far and do not pass, with this index of a constraint.
 ///
 /// It is not inlined, so that its few variables stay in registers.
 #[inline(never)]
-fn refuse_unless(
+fn reject_unless(
     verdicts: &mut [Verdict],
     agents: &[Option<&AgentProperties>],
     index: u32,

@@ -315,7 +315,7 @@ fn group_by_counts_only_groups_that_the_task_can_use() {
 }
 
 #[test]
-fn verdict_names_the_first_refusing_constraint() {
+fn verdict_names_the_first_rejecting_constraint() {
     let constraints = vec![
         constraint("@hostname", "LIKE", Some("h.*")),
         constraint("rack", "IS", Some("r2")),
@@ -335,7 +335,7 @@ fn verdict_names_the_first_refusing_constraint() {
 }
 
 #[test]
-fn invalid_constraint_refuses_every_agent() {
+fn invalid_constraint_rejects_every_agent() {
     let constraints = vec![constraint("rack", "LIKE", Some("*"))];
     let task = task(1, constraints, Vec::new());
     assert_eq!(
@@ -451,7 +451,7 @@ fn a_task_stays_in_the_home_region_unless_it_names_one() {
         let fits: Vec<_> = verdicts.iter().map(|verdict| *verdict == Verdict::Fits).collect();
         assert_eq!(fits, expected, "{home:?} {:?}", task.constraints);
     }
-    // The home region refuses, no constraint: the index is the one after the last constraint.
+    // The home region rejects, no constraint: the index is the one after the last constraint.
     let mut agent_set = empty_agent_set(Some("home"));
     agent_set.update(agents(), Vec::new());
     let verdicts = agent_set.evaluate(

@@ -180,10 +180,10 @@ struct SyntaxDetail {
 }
 
 #[test]
-fn constraints_are_refused_as_recorded() {
+fn constraints_are_rejected_as_recorded() {
     let suite: Suite<SyntaxCase> = fixture(&fixtures().join("constraint-syntax.json"));
     let matcher = plugin::<Attributes>("{}").unwrap();
-    let mut refused_count = 0;
+    let mut rejected_count = 0;
     for case in suite.cases {
         let fields = &case.request.body.constraints[0];
         let field = |index: usize| fields.get(index).map(String::as_str);
@@ -198,7 +198,7 @@ fn constraints_are_refused_as_recorded() {
             assert_eq!(errors, [], "{}", case.id);
             continue;
         }
-        refused_count += 1;
+        rejected_count += 1;
         assert_eq!(errors.len(), 1, "{}", case.id);
         assert_eq!(errors[0].constraint, 1, "{}", case.id);
         let words = &case.expect.details[0].error_contains;
@@ -209,7 +209,7 @@ fn constraints_are_refused_as_recorded() {
             errors[0].message
         );
     }
-    assert_eq!(refused_count, 7);
+    assert_eq!(rejected_count, 7);
 }
 
 #[derive(Deserialize)]

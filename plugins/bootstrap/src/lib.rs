@@ -81,7 +81,7 @@ impl Bootstrap for Checked {
     fn prepare(&self, context: Context, script: Vec<u8>) -> Result<Prepared, Refusal> {
         let config = &self.0;
         if script.len() > config.max_bytes {
-            return Err(refused(format!(
+            return Err(rejected(format!(
                 "the script has {} bytes; the maximum is {} (`max-bytes`)",
                 script.len(),
                 config.max_bytes
@@ -93,7 +93,7 @@ impl Bootstrap for Checked {
                 .iter()
                 .any(|digest| digest.eq_ignore_ascii_case(&context.digest))
         {
-            return Err(refused(format!(
+            return Err(rejected(format!(
                 "the script has the digest {}, which is not one of `digests`",
                 context.digest
             )));
@@ -118,7 +118,7 @@ impl Checked {
     fn check_interpreter(&self, text: &str) -> Result<(), Refusal> {
         let first = text.lines().next().unwrap_or_default();
         let Some(command) = first.strip_prefix("#!") else {
-            return Err(refused(
+            return Err(rejected(
                 "line 1 of the script names no interpreter; expected a line such as #!/bin/sh".to_owned(),
             ));
         };
@@ -131,7 +131,7 @@ impl Checked {
         if allowed {
             return Ok(());
         }
-        Err(refused(format!(
+        Err(rejected(format!(
             "line 1 of the script names the interpreter {:?}, which is not one of `interpreters`",
             words.join(" ")
         )))
@@ -154,7 +154,7 @@ impl Checked {
                         rest = &after[name.len() + 1..];
                     }
                     None if is_name && name.starts_with(OWN) => {
-                        return Err(refused(format!(
+                        return Err(rejected(format!(
                             "line {number} of the script has @{name}@, which this component does not know"
                         )));
                     }
@@ -200,20 +200,20 @@ fn is_name(text: &str) -> bool {
 /// Checks that the script is text, and returns it.
 fn text(script: Vec<u8>) -> Result<String, Refusal> {
     if script.is_empty() {
-        return Err(refused("the script is empty".to_owned()));
+        return Err(rejected("the script is empty".to_owned()));
     }
     let text = String::from_utf8(script).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        refused(format!("the script is not text: byte {at} is not valid UTF-8"))
+        rejected(format!("the script is not text: byte {at} is not valid UTF-8"))
     })?;
     match text.find('\0') {
-        Some(at) => Err(refused(format!("the script is not text: byte {at} is NUL"))),
+        Some(at) => Err(rejected(format!("the script is not text: byte {at} is NUL"))),
         None => Ok(text),
     }
 }
 
 /// A rejection without retries, because an unchanged script would be rejected again.
-fn refused(message: String) -> Refusal {
+fn rejected(message: String) -> Refusal {
     Refusal {
         message,
         retry: false,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_scripts_are_refused_with_the_reason() {
+    fn bad_scripts_are_rejected_with_the_reason() {
         let large = format!("#!/bin/sh\n{}", "#".repeat(1 << 20));
         for (config, script, expected) in [
             ("{}", &b""[..], "is empty"),
@@ -291,13 +291,13 @@ mod tests {
                 "line 3 of the script has @TRANSOM_ROAL@",
             ),
         ] {
-            let refusal = prepare(config, script).unwrap_err();
+            let rejection = prepare(config, script).unwrap_err();
             assert!(
-                refusal.message.contains(expected),
+                rejection.message.contains(expected),
                 "{expected}: {}",
-                refusal.message
+                rejection.message
             );
-            assert!(!refusal.retry);
+            assert!(!rejection.retry);
         }
     }
 
@@ -306,11 +306,11 @@ mod tests {
         let pinned = format!(r#"{{"digests": ["{}", "{}"]}}"#, "00".repeat(32), "AB".repeat(32));
         assert!(prepare(&pinned, SCRIPT.as_bytes()).is_ok());
         let other = format!(r#"{{"digests": ["{}"]}}"#, "00".repeat(32));
-        let refusal = prepare(&other, SCRIPT.as_bytes()).unwrap_err();
+        let rejection = prepare(&other, SCRIPT.as_bytes()).unwrap_err();
         assert!(
-            refusal.message.contains("not one of `digests`"),
+            rejection.message.contains("not one of `digests`"),
             "{}",
-            refusal.message
+            rejection.message
         );
     }
 

@@ -120,7 +120,7 @@ impl Filter for Events {
         // An empty parameter means no filter.
         let expression = query.expression.filter(|text| !text.trim().is_empty());
         let program = match expression {
-            Some(text) => Some(Program::compile(&text).map_err(|refusal| format!("filter, {refusal}"))?),
+            Some(text) => Some(Program::compile(&text).map_err(|rejection| format!("filter, {rejection}"))?),
             None => None,
         };
         let kinds = if query.event_types.is_empty() {
@@ -294,9 +294,9 @@ mod tests {
 
     #[test]
     fn invalid_expression_is_rejected_with_its_position() {
-        let refusal = filtered(&["api_post_event"], "kind == 'a' &&\n  appId == '/a'").unwrap_err();
+        let rejection = filtered(&["api_post_event"], "kind == 'a' &&\n  appId == '/a'").unwrap_err();
         assert_eq!(
-            refusal,
+            rejection,
             "filter, line 2, column 3: unknown variable `appId`, expected one of: event, kind, subject"
         );
     }

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn no_config_refuses_any_key() {
+    fn no_config_rejects_any_key() {
         assert!(serde_json::from_str::<NoConfig>("{}").is_ok());
         assert!(serde_json::from_str::<NoConfig>(r#"{"x": 1}"#).is_err());
     }

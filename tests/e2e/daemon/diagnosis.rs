@@ -139,7 +139,7 @@ async fn master(status: StatusCode, headers: HeaderMap, body: String) -> SocketA
 
 #[tokio::test(flavor = "multi_thread")]
 async fn escape_sequences_of_a_master_reach_neither_terminal_nor_document() {
-    let body = "\u{1b}]0;gone\u{7}\u{1b}[2J\u{202e}refused".to_owned();
+    let body = "\u{1b}]0;gone\u{7}\u{1b}[2J\u{202e}rejected".to_owned();
     let master = master(StatusCode::FORBIDDEN, HeaderMap::new(), body).await;
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(
@@ -149,7 +149,7 @@ async fn escape_sequences_of_a_master_reach_neither_terminal_nor_document() {
     .expect("written");
     let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
     let url = format!("http://{}", addresses(&mut daemon)["admin"]);
-    let printed = eventually("the refusal in the status", || async {
+    let printed = eventually("the rejection in the status", || async {
         let shown = run(dir.path(), &["status", "--url", &url]).await;
         let printed = text(&shown.stdout);
         if printed.contains("ERROR cluster") && shown.status.code() == Some(1) {
@@ -162,7 +162,7 @@ async fn escape_sequences_of_a_master_reach_neither_terminal_nor_document() {
     let document = run(dir.path(), &["status", "--url", &url, "--output", "json"]).await;
     let bundle = run(dir.path(), &["doctor", "--config", "transom.toml"]).await;
     for printed in [printed, text(&document.stdout), text(&bundle.stdout)] {
-        assert!(printed.contains("refused"), "{printed}");
+        assert!(printed.contains("rejected"), "{printed}");
         assert!(!printed.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{printed:?}");
     }
     daemon.terminate();

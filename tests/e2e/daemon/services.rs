@@ -117,8 +117,8 @@ async fn each_framework_has_its_own_leader_and_ready_names_it() {
     assert_eq!(third.queue("by-standby").await, 200);
     assert_eq!(second.queue("by-leader").await, 200);
     for daemon in [&first, &second] {
-        assert_eq!(daemon.post("/refused", None).await, 401);
-        assert_eq!(daemon.post("/refused", Some("wrong")).await, 401);
+        assert_eq!(daemon.post("/rejected", None).await, 401);
+        assert_eq!(daemon.post("/rejected", Some("wrong")).await, 401);
     }
 
     // The leader of one framework ends; the other framework keeps its leader.

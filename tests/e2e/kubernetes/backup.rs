@@ -192,7 +192,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     let rows: Vec<&str> = table.lines().collect();
     assert_eq!(rows.len(), 3, "{table}");
     assert!(rows[1].contains(&name) && rows[2].contains(&second), "{table}");
-    let unconfirmed = fw(&site, folder.path(), &["restore", "fw", &second]).expect_err("refused");
+    let unconfirmed = fw(&site, folder.path(), &["restore", "fw", &second]).expect_err("rejected");
     assert!(unconfirmed.contains("--yes"), "{unconfirmed}");
     let restored = fw(&site, folder.path(), &["restore", "fw", &second, "--yes"]).expect("restored");
     assert_eq!(restored, format!("{second} is restored"));
@@ -216,7 +216,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
         (422, true),
         "{answer}"
     );
-    let rejected = fw(&site, folder.path(), &["restore", "fw", "unknown", "--yes"]).expect_err("refused");
+    let rejected = fw(&site, folder.path(), &["restore", "fw", "unknown", "--yes"]).expect_err("rejected");
     assert!(rejected.contains("no backup unknown"), "{rejected}");
     let (status, answer) = send(
         &site,
@@ -237,7 +237,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
         if ended { Ok(()) } else { Err(explained.to_string()) }
     })
     .await;
-    let rejected = fw(&site, folder.path(), &["backup", "fw", "--wait"]).expect_err("refused");
+    let rejected = fw(&site, folder.path(), &["backup", "fw", "--wait"]).expect_err("rejected");
     assert!(
         rejected.contains("No member of the datastore is healthy"),
         "{rejected}"
@@ -254,7 +254,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     manifest["size"] = data.len().into();
     manifest["sha256"] = sha256(&file.with_extension("backup")).into();
     fs::write(file.with_extension("json"), manifest.to_string()).expect("written");
-    let failed = fw(&site, folder.path(), &["restore", "fw", &second, "--yes"]).expect_err("refused");
+    let failed = fw(&site, folder.path(), &["restore", "fw", &second, "--yes"]).expect_err("rejected");
     assert!(failed.contains("the former data is back"), "{failed}");
     assert_eq!(value(&site, "third").await, "3");
 
@@ -267,7 +267,7 @@ async fn etcd_is_backed_up_and_restored_also_when_the_daemon_is_killed() {
     )
     .expect("written");
     site.start_daemon().await;
-    let failed = fw(&site, folder.path(), &["backup", "fw", "--wait"]).expect_err("refused");
+    let failed = fw(&site, folder.path(), &["backup", "fw", "--wait"]).expect_err("rejected");
     assert!(failed.contains("at most 100 are possible"), "{failed}");
     let files = fs::read_dir(folder.path().join("backups")).expect("a directory");
     assert_eq!(files.count(), 2, "those of the other backup");

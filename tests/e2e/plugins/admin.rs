@@ -338,7 +338,7 @@ async fn a_component_that_compiles_too_long_is_rejected_with_the_setting() {
         .install(&site.plugins(), "events");
     site.rescan().await;
     let shown = run_json(&site, &["show", "events"]);
-    let rejection = shown["refusal"].as_str().expect("a refusal");
+    let rejection = shown["refusal"].as_str().expect("a rejection");
     assert!(
         rejection.contains("more than 2s of processor time")
             && rejection.contains("plugins.compile_timeout_seconds"),

@@ -152,7 +152,7 @@ async fn python_guest_has_no_files_no_network_and_only_granted_variables() {
         plugin.install(&site.plugins(), "sandbox-escape");
         site.rescan().await;
         let status = status(&site, "sandbox-escape").await;
-        let rejection = status["refusal"].as_str().expect("a refusal");
+        let rejection = status["refusal"].as_str().expect("a rejection");
         assert!(rejection.contains(expected), "{rejection}");
     }
     install_and_wait(&site, "sandbox-escape", &escape).await;

@@ -247,7 +247,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             try:
                 self._send(workload)
             except _InvalidError as error:
-                self._refuse(workload, f"the task cannot be queued: {error}")
+                self._reject(workload, f"the task cannot be queued: {error}")
             except (*UNREACHABLE, requests.exceptions.JSONDecodeError) as error:
                 # The workload stays queued here and is sent again.
                 self._unreachable(error, started)
@@ -257,7 +257,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
                 else:
                     text = detail(error)
                     text = f": {text}" if text else ""
-                    self._refuse(workload, f"the daemon rejected the task ({error}){text}")
+                    self._reject(workload, f"the daemon rejected the task ({error}){text}")
             except MALFORMED as error:
                 self._unreachable(error, started)
         self._report_outage([it for it in workloads if it.ti.key in self.queued_tasks])
@@ -301,7 +301,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             self._blocked.add(key)
             self.log.warning("%s", message)
 
-    def _refuse(self, workload: Any, message: str) -> None:
+    def _reject(self, workload: Any, message: str) -> None:
         """Fails a task that cannot be queued."""
         key = workload.ti.key
         self.queued_tasks.pop(key, None)

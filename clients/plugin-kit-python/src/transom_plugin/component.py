@@ -93,8 +93,8 @@ def _filter(module: dict[str, Any]) -> None:
             asked = events.Query(query.event_types, query.expression, query.principal, query.extensions)
             try:
                 return cls(_plugin().open(asked))
-            except Refused as refused:
-                raise Err(refused.message) from None
+            except Refused as rejected:
+                raise Err(rejected.message) from None
 
         def decide(self, found: list[Any]) -> list[Any]:
             given = (events.Event(it.sequence, it.kind, it.subject, it.body) for it in found)
@@ -113,8 +113,8 @@ def _bootstrap(module: dict[str, Any]) -> None:
             given = bootstrap.Context(**{**vars(context), "role": context.role.name.lower()})
             try:
                 prepared = _plugin().prepare(given, script)
-            except Refused as refused:
-                raise Err(wit.Refusal(refused.message, refused.retry)) from None
+            except Refused as rejected:
+                raise Err(wit.Refusal(rejected.message, rejected.retry)) from None
             return wit.Prepared(prepared.script, prepared.environment, prepared.arguments)
 
     module["Bootstrap"] = Bootstrap
@@ -160,12 +160,12 @@ def _matcher(module: dict[str, Any]) -> None:
 
         def evaluate(self, asked: Any, of: list[Any]) -> list[Any]:
             own = len(asked.constraints)
-            refusals = _plugin().evaluate(self._agents, task(asked), candidates(of))
+            rejections = _plugin().evaluate(self._agents, task(asked), candidates(of))
             return [
                 wit.Verdict_Fits()
                 if it is None
                 else wit.Verdict_Refused(own if it == matcher.OWN_RULE else it)
-                for it in refusals
+                for it in rejections
             ]
 
         def place(self, asked: Any, of: list[Any], count: int) -> list[int]:

@@ -27,7 +27,7 @@ from transom_plugin.plugin import Plugin
 #: The value of an attribute: a text, a number, inclusive ranges, or a set.
 Value: TypeAlias = str | float | tuple[tuple[int, int], ...] | frozenset[str]
 
-#: A refusal by a rule of the matcher itself, not by a constraint.
+#: A rejection by a rule of the matcher itself, not by a constraint.
 OWN_RULE: Final = "own-rule"
 
 #: Why an agent is rejected: the index of the first constraint that it does not satisfy, or
@@ -153,10 +153,10 @@ class Matcher(Plugin):
         """Returns the handles of agents for up to `count` further instances, as if they were placed one
         after the other; by default in the host's order of preference."""
         chosen: list[int] = []
-        for it, refusal in zip(candidates, self.evaluate(agents, task, candidates), strict=True):
+        for it, rejection in zip(candidates, self.evaluate(agents, task, candidates), strict=True):
             if len(chosen) >= count:
                 break
-            if refusal is None:
+            if rejection is None:
                 chosen += [it.agent] * min(it.capacity, count - len(chosen))
         return chosen
 

@@ -1,4 +1,4 @@
-"""The common parts of plugins of every world: description, configuration, and refusals."""
+"""The common parts of plugins of every world: description, configuration, and rejections."""
 
 from __future__ import annotations
 

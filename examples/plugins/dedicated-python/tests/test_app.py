@@ -16,8 +16,8 @@ class DedicatedTest(unittest.TestCase):
     candidates = tuple(Candidate(handle, capacity=2) for handle in (3, 2, 1, 4))
 
     def test_dedicated_agents_run_the_tasks_of_their_group(self):
-        refusals = Dedicated({}).evaluate(self.agents, Task("/shop/web"), self.candidates)
-        self.assertEqual(refusals, [OWN_RULE, None, None, OWN_RULE])
+        rejections = Dedicated({}).evaluate(self.agents, Task("/shop/web"), self.candidates)
+        self.assertEqual(rejections, [OWN_RULE, None, None, OWN_RULE])
 
     def test_instances_are_placed_in_the_order_of_the_candidates(self):
         self.assertEqual(Dedicated({}).place(self.agents, Task("/shop"), self.candidates, 3), [2, 2, 1])

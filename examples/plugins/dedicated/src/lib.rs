@@ -48,12 +48,12 @@ impl AgentSet for Agents {
 
     fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
         // An index after the last constraint stands for a rule of the matcher itself.
-        let refused = Verdict::Refused(task.constraints.len() as u32);
+        let rejected = Verdict::Refused(task.constraints.len() as u32);
         let verdict = |it: &Candidate| {
             if self.takes(it.agent, task) {
                 Verdict::Fits
             } else {
-                refused
+                rejected
             }
         };
         candidates.iter().map(verdict).collect()

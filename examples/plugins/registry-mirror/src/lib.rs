@@ -75,7 +75,7 @@ impl Bootstrap for RegistryMirror {
     fn prepare(&self, context: Context, script: Vec<u8>) -> Result<Prepared, Refusal> {
         let text = String::from_utf8(script).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            refused(format!("the script is not text: byte {at} is not valid UTF-8"))
+            rejected(format!("the script is not text: byte {at} is not valid UTF-8"))
         })?;
         let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
         check_interpreter(first)?;
@@ -144,7 +144,7 @@ fn lines(config: &Config) -> String {
 /// Checks that a shell runs the script, because the added lines are for a shell.
 fn check_interpreter(first: &str) -> Result<(), Refusal> {
     let Some(command) = first.strip_prefix("#!") else {
-        return Err(refused(
+        return Err(rejected(
             "line 1 of the script names no interpreter; expected a line such as #!/bin/sh".to_owned(),
         ));
     };
@@ -157,14 +157,14 @@ fn check_interpreter(first: &str) -> Result<(), Refusal> {
     if program.is_some_and(|program| SHELLS.contains(&program.as_str())) {
         return Ok(());
     }
-    Err(refused(format!(
+    Err(rejected(format!(
         "line 1 of the script names the interpreter {:?}, which is not a shell; the lines with the mirrors are for a shell",
         command.trim()
     )))
 }
 
 /// A rejection without a retry, because the same script would be rejected again.
-fn refused(message: String) -> Refusal {
+fn rejected(message: String) -> Refusal {
     Refusal {
         message,
         retry: false,

@@ -76,18 +76,18 @@ impl Check {
             }
             _ => None,
         };
-        let refusal = comparison.as_ref().and_then(|it| it.refusal.clone());
-        let refusal = examination.refusal.clone().or(refusal);
+        let rejection = comparison.as_ref().and_then(|it| it.rejection.clone());
+        let rejection = examination.rejection.clone().or(rejection);
         let mut document = document(&examination)?;
-        document["refusal"] = json!(refusal);
+        document["refusal"] = json!(rejection);
         let mut rows = rows(&examination);
         if let Some(comparison) = &comparison {
             document["against"] = serde_json::to_value(comparison)?;
             rows.extend(comparison.rows());
         }
         output::print(self.output, &document, &["stage", "result", "detail"], rows)?;
-        match refusal {
-            Some(refusal) => bail!("the daemon would reject {}: {refusal}", file.display()),
+        match rejection {
+            Some(rejection) => bail!("the daemon would reject {}: {rejection}", file.display()),
             None => Ok(()),
         }
     }

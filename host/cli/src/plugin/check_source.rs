@@ -62,8 +62,8 @@ pub(super) async fn verdict(
             manifest.display()
         )
     })?;
-    if let Some(refusal) = &status.refusal {
-        bail!("the daemon would reject {}: {refusal}", manifest.display());
+    if let Some(rejection) = &status.refusal {
+        bail!("the daemon would reject {}: {rejection}", manifest.display());
     }
     if in_time.is_err() || status.state != State::Serving {
         bail!("fetch of {} timed out after {timeout:?}", manifest.display());

@@ -101,7 +101,7 @@ impl ComponentUnderTest {
 pub(super) fn stage_row(result: &StageResult) -> Vec<String> {
     let stage = serde_json::to_value(result.stage).ok();
     let stage = stage.as_ref().and_then(Value::as_str).unwrap_or_default();
-    let verdict = if result.ok { "ok" } else { "refused" };
+    let verdict = if result.ok { "ok" } else { "rejected" };
     vec![stage.to_owned(), verdict.to_owned(), result.detail.clone()]
 }
 

@@ -99,8 +99,8 @@ impl PluginOnDaemon {
             let status = self.status().await?;
             let admitting = !status["admitting"].is_null();
             if !admitting {
-                if let Some(refusal) = status["refusal"].as_str() {
-                    bail!("the daemon rejects it: {refusal}");
+                if let Some(rejection) = status["refusal"].as_str() {
+                    bail!("the daemon rejects it: {rejection}");
                 }
                 let version = |status_or_rollout: &Value| {
                     status_or_rollout["version"]

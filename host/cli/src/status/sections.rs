@@ -161,7 +161,7 @@ pub(crate) fn parts(overview: &Overview) -> Section {
     if let Some(plugins) = &overview.plugins {
         let mut numbers = vec![format!("{} of {} serving", plugins.serving, plugins.total)];
         for (count, noun) in [
-            (plugins.refused, "refused"),
+            (plugins.rejected, "rejected"),
             (plugins.disabled, "disabled"),
             (plugins.quarantined, "in quarantine"),
             (plugins.shadows, "shadows"),
@@ -173,7 +173,7 @@ pub(crate) fn parts(overview: &Overview) -> Section {
         }
         rows.push(vec![
             "plugins".to_owned(),
-            if plugins.disabled + plugins.refused == 0 {
+            if plugins.disabled + plugins.rejected == 0 {
                 "ok"
             } else {
                 "see below"

@@ -251,7 +251,7 @@ pub(crate) struct Stream {
 pub(crate) struct Filter {
     pub(crate) agent: AgentId,
     pub(crate) role: String,
-    pub(crate) refused: Resources,
+    pub(crate) declined: Resources,
     pub(crate) until: Instant,
 }
 

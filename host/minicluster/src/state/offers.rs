@@ -77,10 +77,10 @@ impl State {
                 .filter(|role| !framework.suppressed.contains(role))
             {
                 let visible = available.visible_to(&role);
-                let refused = framework.filters.iter().any(|filter| {
-                    filter.agent == *agent_id && filter.role == role && filter.refused.contains(&visible)
+                let declined = framework.filters.iter().any(|filter| {
+                    filter.agent == *agent_id && filter.role == role && filter.declined.contains(&visible)
                 });
-                if !refused && visible.is_worth_offering() {
+                if !declined && visible.is_worth_offering() {
                     candidates.push((share, framework.registered, framework.id.clone(), role, visible));
                 }
             }
@@ -230,18 +230,18 @@ impl State {
         id: &FrameworkId,
         agent: &AgentId,
         role: &str,
-        refused: Resources,
+        declined: Resources,
         refuse: Duration,
         now: Instant,
     ) {
-        if refuse.is_zero() || refused.is_empty() {
+        if refuse.is_zero() || declined.is_empty() {
             return;
         }
         if let Some(framework) = self.frameworks.get_mut(id) {
             framework.filters.push(Filter {
                 agent: agent.clone(),
                 role: role.to_owned(),
-                refused,
+                declined,
                 until: now + refuse,
             });
         }

@@ -291,7 +291,7 @@ mod tests {
         ];
         for (id, path, reservations, why) in cases {
             let Err(rejection) = create(id, path, &reservations) else {
-                panic!("{id} at {path} is refused");
+                panic!("{id} at {path} is rejected");
             };
             assert!(rejection.contains(why), "{rejection}");
         }

@@ -219,7 +219,7 @@ async fn volumes_are_mounted_read_only_or_writable() {
     let data = containers.cluster.dir.path().join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("given"), "given\n").unwrap();
-    let command = "cat /ro/given; touch /ro/new || echo refused; echo made > /rw/made; echo own > /own/file";
+    let command = "cat /ro/given; touch /ro/new || echo rejected; echo made > /rw/made; echo own > /own/file";
     let mut volumes = docker_task("volumes", &offer, command, &json!({}));
     volumes["container"]["volumes"] = json!([
         {"container_path": "/ro", "host_path": data, "mode": "RO"},
@@ -229,7 +229,7 @@ async fn volumes_are_mounted_read_only_or_writable() {
     framework.launch(&offer, json!([volumes])).await;
     let finished = framework.wait_for_state("volumes", "TASK_FINISHED").await;
     let sandbox = sandbox(&containers.cluster, &framework, "volumes", &finished);
-    assert_eq!(read(&sandbox, "stdout"), "given\nrefused\n");
+    assert_eq!(read(&sandbox, "stdout"), "given\nrejected\n");
     assert_eq!(read(&data, "made"), "made\n");
     assert_eq!(read(&sandbox, "own/file"), "own\n");
     containers.cluster.stop().await;

@@ -29,7 +29,7 @@ use crate::{
 pub struct AgentSet {
     extension_points: Arc<ExtensionPoints>,
     mirror: Arc<AgentMirror>,
-    refusals: Vec<(String, u32)>,
+    rejections: Vec<(String, u32)>,
 }
 
 type Matchers<'a> = [(&'a str, ActiveVersion<Matcher>)];
@@ -39,7 +39,7 @@ impl AgentSet {
         AgentSet {
             extension_points,
             mirror: Arc::new(AgentMirror::new(home_region)),
-            refusals: Vec::new(),
+            rejections: Vec::new(),
         }
     }
 
@@ -59,10 +59,10 @@ impl AgentSet {
         self.len() == 0
     }
 
-    /// Number of candidates that each matcher refused in the last [`Self::evaluate`], in the order
+    /// Number of candidates that each matcher rejected in the last [`Self::evaluate`], in the order
     /// of the matchers. Empty with one matcher.
     pub fn refusals(&self) -> &[(String, u32)] {
-        &self.refusals
+        &self.rejections
     }
 
     /// Returns for each candidate, in order, whether one more instance may go there. A matcher only
@@ -72,13 +72,13 @@ impl AgentSet {
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, CallError> {
-        self.refusals.clear();
+        self.rejections.clear();
         let matchers = self.extension_points.matchers()?;
         if let [(_, only)] = &*matchers {
             return only.ask(Evaluate(self.question(task, candidates))).await;
         }
-        let (verdicts, refusals) = self.evaluate_chain(&matchers, task, candidates).await?;
-        self.refusals = refusals;
+        let (verdicts, rejections) = self.evaluate_chain(&matchers, task, candidates).await?;
+        self.rejections = rejections;
         Ok(verdicts)
     }
 
@@ -132,7 +132,7 @@ impl AgentSet {
         first.ask(SelectKills { question, count }).await
     }
 
-    /// Returns the verdicts, and the number of candidates that each matcher refused.
+    /// Returns the verdicts, and the number of candidates that each matcher rejected.
     async fn evaluate_chain(
         &self,
         matchers: &Matchers<'_>,
@@ -140,14 +140,14 @@ impl AgentSet {
         candidates: &[Candidate],
     ) -> Result<(Vec<Verdict>, Vec<(String, u32)>), CallError> {
         let judged = evaluate_chain(matchers, &self.mirror, task, candidates).await?;
-        let mut refusals = Vec::new();
+        let mut rejections = Vec::new();
         for (at, (name, _)) in matchers.iter().enumerate() {
-            let refused = judged.iter().filter(|it| it.refused_by == Some(at)).count();
-            if refused > 0 {
-                refusals.push(((*name).to_owned(), refused as u32));
+            let rejected = judged.iter().filter(|it| it.rejected_by == Some(at)).count();
+            if rejected > 0 {
+                rejections.push(((*name).to_owned(), rejected as u32));
             }
         }
-        Ok((judged.into_iter().map(|it| it.verdict).collect(), refusals))
+        Ok((judged.into_iter().map(|it| it.verdict).collect(), rejections))
     }
 
     /// Returns the candidates that all matchers accept.

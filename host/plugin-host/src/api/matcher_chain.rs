@@ -28,8 +28,8 @@ pub(crate) trait CandidateEvaluator: Sync {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChainVerdict {
     pub(crate) verdict: Verdict,
-    /// Index in the chain of the matcher that refused it.
-    pub(crate) refused_by: Option<usize>,
+    /// Index in the chain of the matcher that rejected it.
+    pub(crate) rejected_by: Option<usize>,
 }
 
 /// Calls one matcher after the other, each with the candidates that the matchers before it accept.
@@ -42,13 +42,13 @@ pub(crate) async fn evaluate_chain<J: CandidateEvaluator>(
     let mut verdicts_so_far = vec![
         ChainVerdict {
             verdict: Verdict::Fits,
-            refused_by: None,
+            rejected_by: None,
         };
         candidates.len()
     ];
     for (at, matcher) in matchers.iter().enumerate() {
         let remaining: Vec<usize> = (0..candidates.len())
-            .filter(|index| verdicts_so_far[*index].refused_by.is_none())
+            .filter(|index| verdicts_so_far[*index].rejected_by.is_none())
             .collect();
         // The first matcher is called even without candidates, so that its faults are noticed.
         if remaining.is_empty() && at > 0 {
@@ -61,7 +61,7 @@ pub(crate) async fn evaluate_chain<J: CandidateEvaluator>(
         for (index, verdict) in remaining.into_iter().zip(verdicts) {
             verdicts_so_far[index] = ChainVerdict {
                 verdict,
-                refused_by: (verdict != Verdict::Fits).then_some(at),
+                rejected_by: (verdict != Verdict::Fits).then_some(at),
             };
         }
     }

@@ -193,7 +193,7 @@ impl Plugins {
         self.0.directory.changes.subscribe()
     }
 
-    /// Scans the directory and returns the changes when all files have been admitted or refused.
+    /// Scans the directory and returns the changes when all files have been admitted or rejected.
     /// Tags are fetched again in the background.
     pub async fn rescan(&self) -> Vec<Change> {
         let (answer, changes) = oneshot::channel();
@@ -364,9 +364,9 @@ impl Plugins {
         let opened = self.shared_query(query);
         for (name, filter) in &filters {
             let answer = filter.ask(Open(Arc::clone(&opened))).await?;
-            answer.map_err(|refusal| match filters.len() {
-                1 => OpenError::Refused(refusal),
-                _ => OpenError::Refused(format!("{name}: {refusal}")),
+            answer.map_err(|rejection| match filters.len() {
+                1 => OpenError::Refused(rejection),
+                _ => OpenError::Refused(format!("{name}: {rejection}")),
             })?;
         }
         Ok(View::new(Arc::clone(&self.0.extension_points), opened))
@@ -411,7 +411,7 @@ impl Plugins {
     }
 
     /// Starts an explanation of what the filters decide about past events for one query. The error
-    /// is the text of a filter that refuses the query.
+    /// is the text of a filter that rejects the query.
     pub async fn explain_filter(&self, query: events::Query) -> Result<FilterExplainer, String> {
         FilterExplainer::open(&self.0.extension_points, query).await
     }

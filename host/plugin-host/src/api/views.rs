@@ -35,7 +35,7 @@ impl View {
     }
 
     /// Returns one decision for each event, in order. Fails with [`OpenError::Refused`] if a new
-    /// version of the plugin refuses the query.
+    /// version of the plugin rejects the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
         let filters = self.extension_points.filters()?;
         let Some(((_, first), others)) = filters.split_first() else {

@@ -40,13 +40,13 @@ pub(crate) struct Disabled {
     pub(crate) context: Arc<VersionContext>,
 }
 
-/// Serving, disabled and refused plugins by name. A plugin is serving or disabled, and its current
-/// files may be refused in addition.
+/// Serving, disabled and rejected plugins by name. A plugin is serving or disabled, and its current
+/// files may be rejected in addition.
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     pub(crate) serving: BTreeMap<String, Serving>,
     pub(crate) disabled: BTreeMap<String, Arc<Disabled>>,
-    pub(crate) refusals: BTreeMap<String, String>,
+    pub(crate) rejections: BTreeMap<String, String>,
     /// When the admission of the files began or was queued: seconds since 1970.
     pub(crate) admitting: BTreeMap<String, u64>,
 }
@@ -136,7 +136,7 @@ impl Table {
             .serving
             .keys()
             .chain(self.disabled.keys())
-            .chain(self.refusals.keys())
+            .chain(self.rejections.keys())
             .chain(self.admitting.keys())
             .chain(&fetched)
             .collect();
@@ -172,11 +172,11 @@ impl Table {
                 (_, true) => State::Disabled,
                 (true, false) => State::Serving,
                 (false, false) if self.admitting.contains_key(name) => State::Admitting,
-                (false, false) if source.is_some() && !self.refusals.contains_key(name) => State::Fetching,
-                (false, false) => State::Refused,
+                (false, false) if source.is_some() && !self.rejections.contains_key(name) => State::Fetching,
+                (false, false) => State::Rejected,
             },
             admitting: self.admitting.get(name).copied(),
-            refusal: self.refusals.get(name).cloned(),
+            refusal: self.rejections.get(name).cloned(),
             disabled_reason: disabled.map(|it| it.reason.clone()),
             probation: context
                 .filter(|_| disabled.is_none())

@@ -13,7 +13,7 @@ use crate::worlds::probe::Endpoint;
 
 /// Why a connection to a destination is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum Rejection {
     /// No grant covers the destination.
     NotGranted,
     /// The address is guarded, and no grant names exactly this address.
@@ -22,19 +22,19 @@ pub(crate) enum Refusal {
     NoPeer,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::NotGranted => f.write_str("no entry of grants.network allows it"),
-            Refusal::Guarded(guard @ Guard::Daemon(_)) => write!(
+            Rejection::NotGranted => f.write_str("no entry of grants.network allows it"),
+            Rejection::Guarded(guard @ Guard::Daemon(_)) => write!(
                 f,
                 "it is {guard}, which only an entry of grants.network with exactly its address and port allows"
             ),
-            Refusal::Guarded(guard) => write!(
+            Rejection::Guarded(guard) => write!(
                 f,
                 "it is {guard}, which only an entry of grants.network for exactly that address or network allows"
             ),
-            Refusal::NoPeer => f.write_str("it is an unspecified, multicast or broadcast address"),
+            Rejection::NoPeer => f.write_str("it is an unspecified, multicast or broadcast address"),
         }
     }
 }
@@ -82,10 +82,10 @@ impl Grants {
         ip: IpAddr,
         guard: Option<&Guard>,
         task: &[(Endpoint, Vec<IpAddr>)],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let ip = ip.to_canonical();
         if names_no_peer(ip) {
-            return Err(Refusal::NoPeer);
+            return Err(Rejection::NoPeer);
         }
         let is_of_task = || {
             task.iter().any(|(task_endpoint, ips)| {
@@ -107,7 +107,7 @@ impl Grants {
         if self.network.iter().any(allowed) {
             Ok(())
         } else {
-            Err(guard.cloned().map_or(Refusal::NotGranted, Refusal::Guarded))
+            Err(guard.cloned().map_or(Rejection::NotGranted, Rejection::Guarded))
         }
     }
 }
@@ -267,7 +267,7 @@ mod tests {
                 let expected = if allowed {
                     Ok(())
                 } else {
-                    Err(Refusal::Guarded(guard.clone()))
+                    Err(Rejection::Guarded(guard.clone()))
                 };
                 assert_eq!(judged, expected, "{patterns:?} {host} {ip}");
             }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_names_its_reason() {
+    fn rejection_names_its_reason() {
         let to = endpoint("x", 80);
         let grants = granted(&["0.0.0.0/0"]);
         let why = |ip: &str| {
@@ -325,6 +325,6 @@ mod tests {
             Some(&Guard::LinkLocal),
             &[(task_endpoint.clone(), vec![ip])],
         );
-        assert_eq!(judged, Err(Refusal::Guarded(Guard::LinkLocal)));
+        assert_eq!(judged, Err(Rejection::Guarded(Guard::LinkLocal)));
     }
 }

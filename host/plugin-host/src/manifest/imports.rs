@@ -10,7 +10,7 @@ use crate::manifest::grants::Grants;
 /// The package that every world may import: the log, whose volume is limited.
 const OWN_PACKAGE: &str = "transom:plugin";
 
-/// Why a component's imports are refused. Display is for an operator.
+/// Why a component's imports are rejected. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImportError {
     #[error("it imports `{import}`, which the manifest denies (grants.{grant} = false)")]
@@ -147,7 +147,7 @@ mod tests {
         let log = "transom:plugin/log@0.1.0";
         let clock = "wasi:clocks/wall-clock@0.2.9";
         let timer = "wasi:clocks/monotonic-clock@0.2.9";
-        for (imports, before, granted, refused) in [
+        for (imports, before, granted, rejected) in [
             (&[log, clock][..], None, &[][..], &[][..]),
             (&[log], Some(&[][..]), &[], &[]),
             (
@@ -178,10 +178,10 @@ mod tests {
             };
             let before = before.map(texts);
             let found = check(&texts(imports), before.as_deref(), &grants);
-            let expected = if refused.is_empty() {
+            let expected = if rejected.is_empty() {
                 Ok(())
             } else {
-                Err(ImportError::New(texts(refused)))
+                Err(ImportError::New(texts(rejected)))
             };
             assert_eq!(found, expected, "{imports:?} {before:?} {granted:?}");
         }
@@ -200,8 +200,8 @@ mod tests {
         let guest = texts(&["wasi:cli/environment@0.2.0", "wasi:sockets/tcp@0.2.0"]);
         assert_eq!(check(&guest, Some(&[]), &grants), Ok(()));
         let http = texts(&["wasi:http/types@0.2.0"]);
-        let refused = Err(ImportError::New(texts(&["wasi:http/types"])));
-        assert_eq!(check(&http, Some(&[]), &grants), refused);
+        let rejected = Err(ImportError::New(texts(&["wasi:http/types"])));
+        assert_eq!(check(&http, Some(&[]), &grants), rejected);
         for (imports, ending) in [
             (&["wasi:cli/exit"][..], "grants.imports = \"wasi-guest\""),
             (&["wasi:cli/exit", "wasi:http/types"], "grants.imports"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn denied_imports_are_refused() {
+    fn denied_imports_are_rejected() {
         let imports = texts(&["wasi:random/insecure@0.2.0", "wasi:clocks/wall-clock@0.2.0"]);
         for (clock, random, grant) in [
             (true, true, None),

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_does_not_reveal_secrets() {
+    fn rejection_does_not_reveal_secrets() {
         let config = json!({"retries": 1, "token": "hunter2"});
         let error = check(Some(SCHEMA), &config).unwrap_err().to_string();
         assert!(

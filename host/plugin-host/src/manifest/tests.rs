@@ -287,7 +287,7 @@ fn imports_are_granted_by_list_and_by_profile() {
 }
 
 #[test]
-fn old_keys_are_refused_with_their_new_names() {
+fn old_keys_are_rejected_with_their_new_names() {
     for (text, old, new) in [
         ("promote = \"auto\"", "promote", "rollout"),
         ("[shadow]\nfor = \"1s\"", "shadow.for", "min-duration"),

@@ -21,7 +21,7 @@ use transom_common::text::clip;
 use transom_registry::network::{Destination, LookupError, Reserved, Resolver};
 
 use crate::{
-    manifest::grants::{Grants, Refusal},
+    manifest::grants::{Grants, Rejection},
     worlds::{
         probe::{Endpoint, IoError},
         step::{HttpRequest, HttpResponse, Tls},
@@ -159,7 +159,7 @@ impl Network<'_> {
     /// the name resolves to others a moment later.
     async fn resolve(&mut self, to: &Endpoint) -> Result<Vec<SocketAddr>, IoError> {
         if !self.may_be_granted(to) {
-            return Err(self.deny(to, Refusal::NotGranted.to_string()));
+            return Err(self.deny(to, Rejection::NotGranted.to_string()));
         }
         let found = self.lookup(to).await?;
         let task = self.task_addresses(to).await?;
@@ -169,7 +169,7 @@ impl Network<'_> {
             let guard = self.reserved.guard(ip, to.port, self.names).await;
             match self.grants.judge(to, ip, guard.as_ref(), &task) {
                 Ok(()) => allowed.push(SocketAddr::new(ip, to.port)),
-                Err(refusal) => why = Some(format!("{ip}: {refusal}")),
+                Err(rejection) => why = Some(format!("{ip}: {rejection}")),
             }
         }
         if allowed.is_empty() {

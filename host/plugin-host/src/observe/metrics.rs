@@ -42,7 +42,7 @@ type Gauges = Family<Label, Gauge>;
 transom_common::metrics! {
     /// The metric families.
     struct Families {
-        refusals: Counters
+        rejections: Counters
             => "transom_plugins_refusals", "Components rejected at admission";
         cache: Family<CacheLabel, Counter>
             => "transom_plugins_compiled_cache",
@@ -186,8 +186,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn count_refusal(&self, plugin: &str) {
-        self.families.refusals.get_or_create_owned(&label(plugin)).inc();
+    pub(crate) fn count_rejection(&self, plugin: &str) {
+        self.families.rejections.get_or_create_owned(&label(plugin)).inc();
     }
 
     /// Counts a version that began to serve. `swapped`: it replaced another version.
@@ -216,7 +216,7 @@ impl Metrics {
     pub(crate) fn forget(&self, plugin: &str) {
         let label = label(plugin);
         for counters in [
-            &self.families.refusals,
+            &self.families.rejections,
             &self.families.admissions,
             &self.families.swaps,
             &self.families.rollbacks,

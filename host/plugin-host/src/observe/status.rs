@@ -10,7 +10,8 @@ pub enum State {
     /// It serves calls.
     Serving,
     /// Its files exist, but no version has been admitted.
-    Refused,
+    #[serde(rename = "refused")]
+    Rejected,
     /// Its component is being fetched.
     Fetching,
     /// Its first version is being admitted, or waits for admission.
@@ -109,7 +110,7 @@ pub struct Recorded {
 pub struct Status {
     /// The file's name without `.wasm`.
     pub name: String,
-    /// The world it implements, such as `check-probe`. `None` if it was refused before that was
+    /// The world it implements, such as `check-probe`. `None` if it was rejected before that was
     /// known.
     pub world: Option<String>,
     /// The plugin's own version.
@@ -123,9 +124,9 @@ pub struct Status {
     /// Its state.
     pub state: State,
     /// When the admission of the current files began, or when they were queued: seconds since 1970.
-    /// `None` if they have already been admitted or refused.
+    /// `None` if they have already been admitted or rejected.
     pub admitting: Option<u64>,
-    /// Why the current files were refused; an older version may still serve.
+    /// Why the current files were rejected; an older version may still serve.
     pub refusal: Option<String>,
     /// Why it is disabled.
     pub disabled_reason: Option<String>,
@@ -191,7 +192,7 @@ pub enum Change {
         /// `sha256:` and the component's digest.
         digest: String,
     },
-    /// The current files were refused; a serving version stays active.
+    /// The current files were rejected; a serving version stays active.
     Refused {
         /// The plugin.
         name: String,

@@ -21,7 +21,7 @@ use crate::{
     worlds::{
         WorldName,
         agent_mirror::AgentSnapshot,
-        bootstrap::{Context, Prepared, Refusal},
+        bootstrap::{Context, Prepared, Rejection},
         events::{Decision, Event, SharedQuery},
         matcher::{Candidate, Constraint, ConstraintError, Task, Verdict},
         probe::Request,
@@ -70,7 +70,7 @@ pub(crate) enum ObservedCall {
     Prepare {
         context: Context,
         script: Vec<u8>,
-        prepared: Option<Result<Prepared, Refusal>>,
+        prepared: Option<Result<Prepared, Rejection>>,
     },
     /// An attempt with all its steps and the answers to them.
     Attempt {

@@ -10,7 +10,7 @@
 //!
 //! Also: `framework`, `task`, `number`, `host`, `image`, `ports` (pairs), `source`, `extensions`
 //! (pairs). A script that is not UTF-8 is `{ hex = "…" }`. Names and values are given as pairs if
-//! their order matters. `refused = { retry = true }` expects a refusal with this value of `retry`.
+//! their order matters. `refused = { retry = true }` expects a rejection with this value of `retry`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,7 +27,7 @@ use crate::{
         Instance,
         worlds::bootstrap::{Bootstrap, Call},
     },
-    worlds::bootstrap::{Context, Prepared, Refusal, Role},
+    worlds::bootstrap::{Context, Prepared, Rejection, Role},
 };
 
 /// One container.
@@ -60,8 +60,8 @@ pub(crate) struct Case {
     attributes: Pairs<String>,
     #[serde(default, skip_serializing_if = "Expected::is_empty")]
     expect: Expected,
-    #[serde(default, skip_serializing_if = "Refused::is_none")]
-    refused: Refused,
+    #[serde(rename = "refused", default, skip_serializing_if = "Rejected::is_none")]
+    rejected: Rejected,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
@@ -100,21 +100,21 @@ impl Expected {
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
-enum Refused {
+enum Rejected {
     Any(bool),
     Exactly { retry: bool },
 }
 
-impl Default for Refused {
+impl Default for Rejected {
     fn default() -> Self {
-        Refused::Any(false)
+        Rejected::Any(false)
     }
 }
 
-impl Refused {
+impl Rejected {
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde needs")]
     fn is_none(&self) -> bool {
-        matches!(self, Refused::Any(false))
+        matches!(self, Rejected::Any(false))
     }
 }
 
@@ -122,20 +122,20 @@ impl Refused {
 pub(crate) struct Question {
     context: Context,
     script: Vec<u8>,
-    /// Whether `retry` of a refusal is compared.
+    /// Whether `retry` of a rejection is compared.
     is_exact: bool,
 }
 
 impl Testable for Bootstrap {
     type Case = Case;
     type Question = Question;
-    type Output = Result<Prepared, Refusal>;
+    type Output = Result<Prepared, Rejection>;
 
     fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
-        let expected = if case.refused.is_none() {
+        let expected = if case.rejected.is_none() {
             case_answer("expect", &case.expect)
         } else {
-            case_answer("refused", case.refused)
+            case_answer("refused", case.rejected)
         };
         let text = |given: Option<String>, default: &str| given.unwrap_or_else(|| default.to_owned());
         let script = case.script.into_bytes();
@@ -158,7 +158,7 @@ impl Testable for Bootstrap {
             arguments: case.arguments,
             extensions: case.extensions,
         };
-        let is_exact = matches!(case.refused, Refused::Exactly { .. });
+        let is_exact = matches!(case.rejected, Rejected::Exactly { .. });
         Ok(PreparedCase {
             question: Question {
                 context,
@@ -186,8 +186,8 @@ impl Testable for Bootstrap {
     fn to_answer(question: &Question, found: Self::Output) -> CaseAnswer {
         match found {
             Ok(prepared) => case_answer("expect", Expected::of(&prepared)),
-            Err(Refusal { retry, .. }) if question.is_exact => {
-                case_answer("refused", Refused::Exactly { retry })
+            Err(Rejection { retry, .. }) if question.is_exact => {
+                case_answer("refused", Rejected::Exactly { retry })
             }
             Err(_) => case_answer("refused", true),
         }
@@ -207,7 +207,7 @@ impl Testable for Bootstrap {
 pub(super) fn recorded(
     context: &Context,
     script: &[u8],
-    prepared: Option<&Result<Prepared, Refusal>>,
+    prepared: Option<&Result<Prepared, Rejection>>,
 ) -> Case {
     Case {
         role: match context.role {
@@ -231,9 +231,9 @@ pub(super) fn recorded(
             Some(Ok(prepared)) => Expected::of(prepared),
             Some(Err(_)) | None => Expected::default(),
         },
-        refused: match prepared {
-            Some(Err(Refusal { retry, .. })) => Refused::Exactly { retry: *retry },
-            Some(Ok(_)) | None => Refused::default(),
+        rejected: match prepared {
+            Some(Err(Rejection { retry, .. })) => Rejected::Exactly { retry: *retry },
+            Some(Ok(_)) | None => Rejected::default(),
         },
     }
 }

@@ -43,8 +43,8 @@ pub(crate) struct Case {
     events: Vec<GivenEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expect: Option<Vec<Expected>>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    refused: bool,
+    #[serde(rename = "refused", default, skip_serializing_if = "std::ops::Not::not")]
+    rejected: bool,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -113,12 +113,12 @@ static NEXT_VIEW_ID: AtomicU64 = AtomicU64::new(0);
 impl Testable for Filter {
     type Case = Case;
     type Question = Question;
-    /// The error is the text with which the component refused the query.
+    /// The error is the text with which the component rejected the query.
     type Output = Result<Vec<Decision>, String>;
 
     fn prepare_case(case: Case, _: Option<&Arc<CaseAgents>>) -> Result<PreparedCase<Self>, String> {
         let expected = match case.expect {
-            _ if case.refused => Some(case_answer("refused", true)),
+            _ if case.rejected => Some(case_answer("refused", true)),
             // A case without events expects that the query is accepted.
             None if case.events.is_empty() => Some(case_answer("expect", [(); 0])),
             None => None,
@@ -211,7 +211,7 @@ pub(super) fn recorded(query: &Query, events: &[Event], decisions: Option<Result
             Some(Ok(decisions)) => Some(comparable(decisions.iter().cloned())),
             Some(Err(())) | None => None,
         },
-        refused: matches!(decisions, Some(Err(()))),
+        rejected: matches!(decisions, Some(Err(()))),
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A case is a recorded call of the plugin's world and the expected answer. It runs under the
 //! plugin's limits, on an instance that was described and configured. There is no input or output,
-//! because the case contains the answers to a probe's steps. One unexpected answer refuses the
+//! because the case contains the answers to a probe's steps. One unexpected answer rejects the
 //! component.
 //!
 //! A case is parsed once ([`Testable::prepare_case`]) and can be executed repeatedly

@@ -21,8 +21,9 @@ use crate::{
 pub enum AdmissionOutcome {
     /// It was activated.
     Admitted,
-    /// It was refused.
-    Refused,
+    /// It was rejected.
+    #[serde(rename = "refused")]
+    Rejected,
     /// An earlier version serves again. The record describes that version.
     RolledBack,
     /// The version of the record was disabled.
@@ -53,7 +54,7 @@ pub struct AdmissionRecord {
     pub by: String,
     /// The outcome of an admission.
     pub outcome: AdmissionOutcome,
-    /// Why it was refused, disabled, promoted, aborted or rolled back.
+    /// Why it was rejected, disabled, promoted, aborted or rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The plugin's own version.

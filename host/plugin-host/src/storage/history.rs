@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn record(reason: &str) -> AdmissionRecord {
-        AdmissionRecord::new(AdmissionOutcome::Refused, "test").with_reason(Some(reason))
+        AdmissionRecord::new(AdmissionOutcome::Rejected, "test").with_reason(Some(reason))
     }
 
     fn reasons_by_sequence(records: &[AdmissionRecord]) -> Vec<(u64, String)> {
@@ -399,7 +399,7 @@ mod tests {
     async fn active_record_is_the_newest_that_serves() {
         let memory = History::load(None, "x").await;
         for (outcome, expected) in [
-            (AdmissionOutcome::Refused, None),
+            (AdmissionOutcome::Rejected, None),
             (AdmissionOutcome::Admitted, Some(2)),
             (AdmissionOutcome::Disabled, Some(2)),
             (AdmissionOutcome::Shadowing, Some(2)),

@@ -4,7 +4,7 @@
 //! The files are those of a daemon (`storage::compiled_cache`), and so are the checks before one is
 //! loaded: it belongs to this user, is inaccessible to others, names this component and this
 //! engine, and matches the digest in its header. A directory that other users can write to is
-//! refused.
+//! rejected.
 
 use std::{io, path::Path};
 

@@ -101,10 +101,10 @@ macro_rules! in_world {
 }
 use in_world;
 
-/// The reason why a daemon would refuse the component.
+/// The reason why a daemon would reject the component.
 #[derive(Clone, Debug)]
-pub struct Refused {
-    /// The stages so far. The last one refused the component.
+pub struct Rejected {
+    /// The stages so far. The last one rejected the component.
     pub stages: Vec<StageResult>,
     /// The reason, for an operator.
     pub reason: String,
@@ -115,9 +115,9 @@ pub struct Refused {
 pub struct StageResult {
     /// The stage.
     pub stage: Stage,
-    /// False if this stage refused the component.
+    /// False if this stage rejected the component.
     pub ok: bool,
-    /// The result, or the reason of the refusal.
+    /// The result, or the reason of the rejection.
     pub detail: String,
     /// Duration in milliseconds.
     pub millis: f64,
@@ -151,8 +151,9 @@ impl ComponentSummary {
         imports::added(&self.imports, before)
     }
 
-    /// Why a daemon would refuse to replace a version with the imports `before` by this component.
-    pub fn refusal_as_upgrade(&self, before: &[String]) -> Option<String> {
+    /// Why a daemon would reject this component as the successor of a version with the imports
+    /// `before`.
+    pub fn rejection_as_upgrade(&self, before: &[String]) -> Option<String> {
         let checked = imports::check(&self.imports, Some(before), &self.manifest.grants);
         checked.err().map(|error| error.to_string())
     }
@@ -215,7 +216,7 @@ impl TrialHost {
     }
 
     /// Runs the stages of admission, except for the manifest's self-tests.
-    pub async fn admit(&self, files: &ComponentFiles) -> Result<TrialComponent, Refused> {
+    pub async fn admit(&self, files: &ComponentFiles) -> Result<TrialComponent, Rejected> {
         let mut stage_log = StageLog::default();
         match self.instantiate(files, &mut stage_log).await {
             Ok(trial_instance) => Ok(TrialComponent {
@@ -223,7 +224,7 @@ impl TrialHost {
                 engine: self.admission_context.runtime.engine.clone(),
                 stage_log,
             }),
-            Err(error) => Err(Refused::new(stage_log, &error)),
+            Err(error) => Err(Rejected::new(stage_log, &error)),
         }
     }
 
@@ -274,13 +275,13 @@ impl TrialHost {
 
 impl TrialComponent {
     /// Runs the manifest's self-tests, which are the last stage of admission. Returns all stages.
-    pub async fn self_tests(&mut self) -> Result<Vec<StageResult>, Refused> {
+    pub async fn self_tests(&mut self) -> Result<Vec<StageResult>, Rejected> {
         let tested =
             in_world!(&mut self.trial_instance, trial => trial.self_tests(&mut self.stage_log).await);
         let stage_log = std::mem::take(&mut self.stage_log);
         match tested {
             Ok(()) => Ok(stages(stage_log, None)),
-            Err(error) => Err(Refused::new(stage_log, &error)),
+            Err(error) => Err(Rejected::new(stage_log, &error)),
         }
     }
 
@@ -328,18 +329,18 @@ impl TrialComponent {
     }
 }
 
-impl Refused {
-    fn new(stage_log: StageLog, error: &AdmissionError) -> Refused {
+impl Rejected {
+    fn new(stage_log: StageLog, error: &AdmissionError) -> Rejected {
         let reason = error.to_string();
-        Refused {
+        Rejected {
             stages: stages(stage_log, Some(&reason)),
             reason,
         }
     }
 }
 
-/// `refusal`: why the last stage refused the component.
-fn stages(stage_log: StageLog, refusal: Option<&str>) -> Vec<StageResult> {
+/// `rejection`: why the last stage rejected the component.
+fn stages(stage_log: StageLog, rejection: Option<&str>) -> Vec<StageResult> {
     let records = stage_log.into_records();
     let last = records.len();
     let results = records.into_iter().zip(1..).map(|(record, number)| {
@@ -348,11 +349,11 @@ fn stages(stage_log: StageLog, refusal: Option<&str>) -> Vec<StageResult> {
             note,
             duration,
         } = record;
-        let refusal = refusal.filter(|_| number == last);
+        let rejection = rejection.filter(|_| number == last);
         StageResult {
             stage,
-            ok: refusal.is_none(),
-            detail: refusal.map_or(note, str::to_owned),
+            ok: rejection.is_none(),
+            detail: rejection.map_or(note, str::to_owned),
             millis: micros(duration) / 1000.0,
         }
     });

@@ -58,10 +58,10 @@ pub struct Prepared {
     pub arguments: Vec<String>,
 }
 
-/// The component's refusal. The container must not be started.
+/// The component's rejection. The container must not be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct Rejection {
     /// Shown in the framework's status.
     pub message: String,
     /// Whether a later call may succeed.
@@ -71,9 +71,9 @@ pub struct Refusal {
 /// Why nothing was prepared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrepareError {
-    /// The plugin refuses.
+    /// The plugin rejects.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] Rejection),
     /// The call of the plugin failed.
     #[error(transparent)]
     Call(#[from] CallError),

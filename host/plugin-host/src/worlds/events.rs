@@ -63,7 +63,7 @@ pub enum Decision {
 /// Why a view could not be opened or used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The plugin refuses the query, with this text: a 400 for the subscriber.
+    /// The plugin rejects the query, with this text: a 400 for the subscriber.
     #[error("{0}")]
     Refused(String),
     /// The call of the plugin failed.

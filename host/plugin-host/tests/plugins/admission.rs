@@ -1,4 +1,4 @@
-//! An invalid component is refused with a clear reason, and the old version stays active.
+//! An invalid component is rejected with a clear reason, and the old version stays active.
 
 use transom_plugin_host::{CallError, Change, State, matcher::Task, probe::Outcome};
 
@@ -6,9 +6,9 @@ use crate::support::{Site, component, custom, write_file};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
-/// Checks that the change is a refusal with `reason`, that the status shows it, and that version 1
+/// Checks that the change is a rejection with `reason`, that the status shows it, and that version 1
 /// answers.
-async fn refused(site: &Site, change: &Change, reason: &str) {
+async fn rejected(site: &Site, change: &Change, reason: &str) {
     let Change::Refused { name, reason: found } = change else {
         panic!("{reason}: {change:?}")
     };
@@ -81,8 +81,8 @@ async fn rejected_component_leaves_old_version_serving() {
         ),
         (
             odd,
-            "world = \"check-probe\"\n[config]\nconfigure = { do = \"refuse\" }",
-            "/configure: refused, as asked",
+            "world = \"check-probe\"\n[config]\nconfigure = { do = \"reject\" }",
+            "/configure: rejected, as asked",
         ),
         (
             odd,
@@ -118,13 +118,13 @@ async fn rejected_component_leaves_old_version_serving() {
         ),
     ] {
         let change = site.replace(source, "odd", manifest).await;
-        refused(&site, &change, reason).await;
+        rejected(&site, &change, reason).await;
     }
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_component_with_a_good_manifest_is_refused() {
+async fn bad_component_with_a_good_manifest_is_rejected() {
     let site = Site::with(&[("tests/faulty-probe", "odd", Some(MANIFEST))]).await;
     let bad_schema = with_bad_schema();
     for (bytes, reason) in [
@@ -136,7 +136,7 @@ async fn bad_component_with_a_good_manifest_is_refused() {
         let change = site
             .change_files(|| write_file(site.dir.path(), "odd.wasm", bytes))
             .await;
-        refused(&site, &change, reason).await;
+        rejected(&site, &change, reason).await;
     }
     let metrics = site.metrics();
     let line = metrics
@@ -159,7 +159,7 @@ async fn bad_component_with_a_good_manifest_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn component_without_manifest_is_refused() {
+async fn component_without_manifest_is_rejected() {
     let site = Site::with(&[]).await;
     let bytes = std::fs::read(component("tests/faulty-probe")).unwrap();
     let change = site
@@ -169,7 +169,7 @@ async fn component_without_manifest_is_refused() {
         matches!(&change, Change::Refused { reason, .. } if reason.contains("odd.toml")),
         "{change:?}"
     );
-    assert_eq!(site.plugins.list()[0].state, State::Refused);
+    assert_eq!(site.plugins.list()[0].state, State::Rejected);
     assert!(
         site.probe("odd", "{}", None)
             .await
@@ -222,29 +222,33 @@ async fn calls_after_stop_return_stopped() {
 /// The number of plugins and the size of files in the directory are bounded. Serving plugins are
 /// not displaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn components_over_the_maximum_are_refused() {
+async fn components_over_the_maximum_are_rejected() {
     let site = Site::with(&[("tests/faulty-probe", "odd", Some(MANIFEST))]).await;
     for n in 0..256 {
         write_file(site.dir.path(), &format!("a{n:03}.wasm"), b"");
     }
     site.plugins.rescan().await;
-    let refused = |name: &str| {
+    let rejected = |name: &str| {
         let list = site.plugins.list();
         let status = list.into_iter().find(|it| it.name == name);
         status.unwrap().refusal.unwrap_or_default()
     };
-    assert_eq!(refused("odd"), "");
-    assert!(refused("a254").contains("a254.toml"), "{}", refused("a254"));
-    assert!(refused("a255").contains("256 components"), "{}", refused("a255"));
+    assert_eq!(rejected("odd"), "");
+    assert!(rejected("a254").contains("a254.toml"), "{}", rejected("a254"));
+    assert!(
+        rejected("a255").contains("256 components"),
+        "{}",
+        rejected("a255")
+    );
     assert!(
         site.plugins.rescan().await.is_empty(),
-        "a refusal is published once"
+        "a rejection is published once"
     );
 
     std::fs::remove_file(site.dir.path().join("a000.wasm")).unwrap();
     write_file(site.dir.path(), "a255.toml", &vec![b'#'; (1 << 20) + 1]);
     site.plugins.rescan().await;
-    let reason = refused("a255");
+    let reason = rejected("a255");
     assert!(
         reason.contains("1048577 bytes, at most 1048576 are read"),
         "{reason}"

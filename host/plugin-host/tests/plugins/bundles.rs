@@ -16,7 +16,7 @@ use transom_plugin_host::{Config, PublicKey, Registries, Signatures, State};
 use crate::{
     registry::DockerRegistry,
     signatures::sign,
-    sources::{CONFIG, LAYER, manifest, push_variant, refused, serving, sha256, variant, wait_for_status},
+    sources::{CONFIG, LAYER, manifest, push_variant, rejected, serving, sha256, variant, wait_for_status},
     support::{Server, Site, read_head, write_file},
 };
 
@@ -173,11 +173,11 @@ async fn bundles_under_the_fallback_tag_are_verified_and_shown() {
     let next = push_variant(&registry, 2, "latest", None).await;
     attach(&registry, &next, &[bundle(file!("p256.key"), &image, SIGNED)]).await;
     site.plugins.rescan().await;
-    let status = wait_for_status(&site, "the refusal", |it| it.refusal.is_some()).await;
-    let refusal = status.refusal.unwrap();
+    let status = wait_for_status(&site, "the rejection", |it| it.refusal.is_some()).await;
+    let rejection = status.refusal.unwrap();
     assert!(
-        refusal.contains("the signature is for another image"),
-        "{refusal}"
+        rejection.contains("the signature is for another image"),
+        "{rejection}"
     );
     assert_eq!(status.state, State::Serving);
     site.stop().await;
@@ -330,7 +330,7 @@ async fn unusable_bundles_are_skipped_and_a_valid_one_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn component_without_a_bundle_signed_by_a_configured_key_is_refused() {
+async fn component_without_a_bundle_signed_by_a_configured_key_is_rejected() {
     for (name, content, expected) in [
         (
             "another key",
@@ -354,8 +354,8 @@ async fn component_without_a_bundle_signed_by_a_configured_key_is_refused() {
         })
         .await;
         let site = referrers.site().await;
-        let refusal = refused(&site).await;
-        assert!(refusal.contains(expected), "{name}: {refusal}");
+        let rejection = rejected(&site).await;
+        assert!(rejection.contains(expected), "{name}: {rejection}");
         site.stop().await;
     }
 }
@@ -434,10 +434,10 @@ async fn list_of_referrers_ends_at_an_unusable_page() {
     for (name, pages, list_requests) in cases {
         let referrers = Referrers::in_pages(other_and_good, pages).await;
         let site = referrers.site().await;
-        let refusal = refused(&site).await;
+        let rejection = rejected(&site).await;
         assert!(
-            refusal.contains("none of the configured keys signed it"),
-            "{name}: {refusal}"
+            rejection.contains("none of the configured keys signed it"),
+            "{name}: {rejection}"
         );
         let lists = referrers.lists.lock().unwrap().clone();
         let rounds = lists.iter().filter(|path| !path.contains('?')).count();

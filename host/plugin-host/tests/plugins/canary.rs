@@ -303,8 +303,8 @@ async fn changed_or_removed_files_end_the_canary() {
     start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v2\"")).await;
     start_canary(&site, ODD, "odd", &probe(MANUAL, "mark = \"v3\"")).await;
     assert_marks(&site, "v3").await;
-    // Refused files do not affect the canary.
-    let refused = site
+    // Rejected files do not affect the canary.
+    let rejected = site
         .replace(
             ODD,
             "odd",
@@ -312,15 +312,15 @@ async fn changed_or_removed_files_end_the_canary() {
         )
         .await;
     assert!(
-        matches!(&refused, Change::Refused { reason, .. } if reason.contains("`canary.percent` is 0; expected 1 to 99")),
-        "{refused:?}"
+        matches!(&rejected, Change::Refused { reason, .. } if reason.contains("`canary.percent` is 0; expected 1 to 99")),
+        "{rejected:?}"
     );
     assert_marks(&site, "v3").await;
     let other_world = format!("world = \"event-filter\"\n{MANUAL}\n");
-    let refused = site.replace("tests/faulty-events", "odd", &other_world).await;
+    let rejected = site.replace("tests/faulty-events", "odd", &other_world).await;
     assert!(
-        matches!(&refused, Change::Refused { reason, .. } if reason.contains("its world differs")),
-        "{refused:?}"
+        matches!(&rejected, Change::Refused { reason, .. } if reason.contains("its world differs")),
+        "{rejected:?}"
     );
     assert_marks(&site, "v3").await;
     let change = site.replace(ODD, "odd", &probe("", "mark = \"v4\"")).await;
@@ -490,7 +490,7 @@ async fn canary_of_matcher_and_bootstrap_is_chosen_by_app_and_container() {
             arguments: vec![],
             extensions: vec![],
         };
-        // The digest of the script is wrong, so that the component refuses. That counts as an
+        // The digest of the script is wrong, so that the component rejects. That counts as an
         // answer.
         let _ = site.plugins.prepare(context, b"#!/bin/sh\n".to_vec()).await;
         assert_eq!(canary(&site, "bootstrap").unwrap().calls, calls, "{number}");

@@ -60,13 +60,13 @@ async fn each_filter_receives_the_events_that_the_one_before_it_passes() {
     let marked = |kind: &str| json!({"eventType": kind, "mark": "second"});
     assert_eq!(documents(&events, decisions), [marked("b"), marked("c")]);
 
-    // A refusal names the filter.
-    let manifest = filter("fault = \"refuse\"");
+    // A rejection names the filter.
+    let manifest = filter("fault = \"reject\"");
     site.replace("tests/faulty-events", "second", &manifest).await;
-    let refused = site.plugins.open_view(Query::default()).await.unwrap_err();
+    let rejected = site.plugins.open_view(Query::default()).await.unwrap_err();
     assert_eq!(
-        refused,
-        OpenError::Refused("second: refused, as asked".to_owned())
+        rejected,
+        OpenError::Refused("second: rejected, as asked".to_owned())
     );
     site.stop().await;
 }
@@ -107,7 +107,7 @@ pub(crate) fn agent(handle: u32, rack: &str) -> Agent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_matchers_accept_an_agent_and_refusals_are_counted_by_matcher() {
+async fn all_matchers_accept_an_agent_and_rejections_are_counted_by_matcher() {
     let site = Site::with_config(
         &[("attributes", "attributes", None), ("attributes", "second", None)],
         |config| {
@@ -151,8 +151,8 @@ async fn all_matchers_accept_an_agent_and_refusals_are_counted_by_matcher() {
         .evaluate(&on("CLUSTER", Some("a")), &candidates)
         .await
         .unwrap();
-    let refused = Verdict::Refused(0);
-    assert_eq!(verdicts, [Verdict::Fits, Verdict::Fits, refused, refused]);
+    let rejected = Verdict::Refused(0);
+    assert_eq!(verdicts, [Verdict::Fits, Verdict::Fits, rejected, rejected]);
     assert_eq!(agents.refusals(), [("attributes".to_owned(), 2)]);
     let chosen = agents
         .place(&on("CLUSTER", Some("a")), &candidates, 9)

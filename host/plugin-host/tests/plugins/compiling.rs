@@ -1,4 +1,4 @@
-//! A slow compilation blocks nothing and is refused at its limits of time and memory.
+//! A slow compilation blocks nothing and is rejected at its limits of time and memory.
 
 use std::{fs, time::Duration};
 
@@ -157,7 +157,7 @@ async fn a_promotion_does_not_wait_for_a_compilation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
+async fn a_compilation_that_takes_too_long_is_rejected_with_the_limit() {
     let site = Site::with(&[("tests/faulty-probe", "odd", Some(&marked("v1", "report")))]).await;
     // `odd` was compiled without that limit before, and its compiled form is in the cache.
     let mark = "a compilation with a time limit";
@@ -263,7 +263,7 @@ async fn compilation_is_cancelled_by_killing_its_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn compilation_that_needs_too_much_memory_is_refused_with_the_limit() {
+async fn compilation_that_needs_too_much_memory_is_rejected_with_the_limit() {
     let site = Site::with(&[("tests/faulty-probe", "odd", Some(&marked("v1", "report")))]).await;
     let small = CompileProcess {
         memory: 64 << 20,
@@ -305,8 +305,8 @@ async fn program_that_cannot_compile_is_reported() {
             |config| config.compiler = Compiler::Process(other),
         )
         .await;
-        let refusal = site.status("odd").refusal.unwrap();
-        assert!(refusal.contains(reason), "{program}: {refusal}");
+        let rejection = site.status("odd").refusal.unwrap();
+        assert!(rejection.contains(reason), "{program}: {rejection}");
         site.stop().await;
     }
 }

@@ -9,15 +9,15 @@ use crate::support::{Site, component, custom, install, write_file};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
-/// The reason why a plugin is refused, as the list shows it.
-fn refusal(site: &Site, name: &str) -> String {
+/// The reason why a plugin is rejected, as the list shows it.
+fn rejection(site: &Site, name: &str) -> String {
     let status = site.status(name);
-    assert_eq!(status.state, State::Refused, "{status:?}");
+    assert_eq!(status.state, State::Rejected, "{status:?}");
     status.refusal.unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invalid_names_are_refused_and_shown_escaped() {
+async fn invalid_names_are_rejected_and_shown_escaped() {
     let site = Site::with(&[]).await;
     let names = [
         ("line\nbreak", "line\\u{a}break"),
@@ -39,16 +39,16 @@ async fn invalid_names_are_refused_and_shown_escaped() {
     );
     let changes = site.plugins.rescan().await;
     for (_, escaped_name) in names {
-        let reason = refusal(&site, escaped_name);
+        let reason = rejection(&site, escaped_name);
         assert!(
             reason.contains("invalid plugin name: expected 1 to 64"),
             "{reason}"
         );
-        let refused = |it: &Change| matches!(it, Change::Refused { name, .. } if name == escaped_name);
-        assert!(changes.iter().any(refused), "{escaped_name}: {changes:?}");
+        let rejected = |it: &Change| matches!(it, Change::Refused { name, .. } if name == escaped_name);
+        assert!(changes.iter().any(rejected), "{escaped_name}: {changes:?}");
     }
     assert_eq!(site.status("A.good_1-name").state, State::Serving);
-    assert_eq!(site.plugins.rescan().await, [], "a refusal is published once");
+    assert_eq!(site.plugins.rescan().await, [], "a rejection is published once");
     let list = format!("{:?}", site.plugins.list());
     assert!(!list.contains(['\n', '\u{1b}', '\u{202e}']), "{list}");
 
@@ -90,7 +90,7 @@ async fn links_within_the_directory_are_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn special_files_are_refused_with_their_type() {
+async fn special_files_are_rejected_with_their_type() {
     let elsewhere = tempfile::tempdir().unwrap();
     install(elsewhere.path(), "tests/faulty-probe", "odd", Some(MANIFEST));
     let site = Site::with(&[("tests/faulty-probe", "good", Some(MANIFEST))]).await;
@@ -119,11 +119,11 @@ async fn special_files_are_refused_with_their_type() {
         ("device", "outside the plugin directory"),
         ("granted", "outside the plugin directory"),
     ] {
-        let reason = refusal(&site, name);
+        let reason = rejection(&site, name);
         assert!(reason.contains(expected), "{name}: {reason}");
     }
     assert_eq!(site.status("good").state, State::Serving);
     assert_eq!(site.plugins.list().len(), 8, "a folder is not a plugin");
-    assert_eq!(site.plugins.rescan().await, [], "a refusal is published once");
+    assert_eq!(site.plugins.rescan().await, [], "a rejection is published once");
     site.stop().await;
 }

@@ -145,10 +145,10 @@ async fn each_event_is_explained_by_the_filter_that_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_query_and_failing_filter_are_the_explanation() {
-    let site = filters("", "fault = \"refuse\"").await;
-    let refusal = site.plugins.explain_filter(Query::default()).await.unwrap_err();
-    assert_eq!(refusal, "second: refused, as asked");
+async fn rejected_query_and_failing_filter_are_the_explanation() {
+    let site = filters("", "fault = \"reject\"").await;
+    let rejection = site.plugins.explain_filter(Query::default()).await.unwrap_err();
+    assert_eq!(rejection, "second: rejected, as asked");
     let events: Vec<Event> = (1..=20).map(|at| event(at, "a", &json!({}))).collect();
 
     // The filter fails on every event, so that it is no longer called after a few events.
@@ -205,14 +205,14 @@ fn task(constraints: &[(&str, &str, Option<&str>)]) -> Task {
     }
 }
 
-/// Condition and number of refused agents.
-fn refusals(explanation: &MatcherExplanation) -> Vec<(&str, usize)> {
-    let refusals = explanation.refusals.iter();
-    refusals.map(|it| (it.condition.as_str(), it.agents)).collect()
+/// Condition and number of rejected agents.
+fn rejections(explanation: &MatcherExplanation) -> Vec<(&str, usize)> {
+    let rejections = explanation.rejections.iter();
+    rejections.map(|it| (it.condition.as_str(), it.agents)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_agents_are_grouped_by_condition_and_value() {
+async fn rejected_agents_are_grouped_by_condition_and_value() {
     let installed = [("attributes", "attributes", None), ("attributes", "second", None)];
     let site = Site::with_config(&installed, |config| {
         record(config);
@@ -242,15 +242,15 @@ async fn refused_agents_are_grouped_by_condition_and_value() {
         (5, 3, 1)
     );
     assert_eq!(
-        refusals(&explained),
+        rejections(&explained),
         [("rack LIKE a|b", 1), ("@hostname UNIQUE", 1)]
     );
     assert_eq!(
-        json!(explained.refusals[0].values),
+        json!(explained.rejections[0].values),
         json!([{"value": "c", "agents": 1}])
     );
-    assert_eq!(explained.refusals[1].examples, ["host1"]);
-    assert_eq!(explained.refusals[0].plugin, "attributes");
+    assert_eq!(explained.rejections[1].examples, ["host1"]);
+    assert_eq!(explained.rejections[0].plugin, "attributes");
     assert_eq!(counts(&site, "attributes"), before);
 
     std::fs::remove_file(site.dir.path().join("second.wasm")).unwrap();

@@ -257,10 +257,10 @@ async fn events_filters_by_kind() {
         .unwrap();
     let decisions = view.decide(&[event(1, "a"), event(2, "b")]).await.unwrap();
     assert_eq!(decisions, [Decision::Pass, Decision::Drop]);
-    let refused = plugins.open_view(filtered("kind == 'a' &&\n  x == 1")).await;
+    let rejected = plugins.open_view(filtered("kind == 'a' &&\n  x == 1")).await;
     assert!(
-        matches!(&refused, Err(OpenError::Refused(text)) if text.contains("line 2, column 3: unknown variable `x`")),
-        "{refused:?}"
+        matches!(&rejected, Err(OpenError::Refused(text)) if text.contains("line 2, column 3: unknown variable `x`")),
+        "{rejected:?}"
     );
     token.cancel();
     plugins.stopped().await;

@@ -165,10 +165,10 @@ async fn guest_text_stays_on_one_line() {
         expression: Some("forge".into()),
         ..Query::default()
     };
-    let Err(OpenError::Refused(refusal)) = site.plugins.open_view(query).await else {
+    let Err(OpenError::Refused(rejection)) = site.plugins.open_view(query).await else {
         panic!("it was opened")
     };
-    for text in [failure.message, refusal] {
+    for text in [failure.message, rejection] {
         assert!(text.contains("2026 INFO all is well \\u{1b}[2J"), "{text:?}");
         assert!(!text.contains(char::is_control), "{text:?}");
     }
@@ -278,7 +278,7 @@ fn with_table_bomb() -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn component_with_an_oversized_table_is_refused() {
+async fn component_with_an_oversized_table_is_rejected() {
     let site = odd("table = 5000").await;
     let oversized = with_table_bomb();
     let replacement = site.change_files(|| write_file(site.dir.path(), "odd.wasm", &oversized));

@@ -7,7 +7,7 @@ use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc};
 use transom_plugin_host::{Change, FetchStatus, Registries, State};
 
 use crate::{
-    sources::{CONFIG, LAYER, manifest, refused, serving, sha256, site, variant},
+    sources::{CONFIG, LAYER, manifest, rejected, serving, sha256, site, variant},
     support::{Server, Site, TIMEOUT, read_head, write_file},
 };
 
@@ -69,7 +69,7 @@ async fn password_is_not_sent_to_an_unnamed_token_server() {
         (settings(Some(Some(&token_authority)), &[&address]), "has no TLS"),
     ] {
         let site = site(&text, settings).await;
-        let why = refused(&site).await;
+        let why = rejected(&site).await;
         assert!(why.contains(expected) && why.contains(&token_authority), "{why}");
         assert!(
             token_requests.try_recv().is_err(),
@@ -174,7 +174,7 @@ async fn password_is_not_sent_to_a_redirect_target() {
     };
     let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
     let strict = site(&text, settings(&[&address])).await;
-    let why = refused(&strict).await;
+    let why = rejected(&strict).await;
     assert!(why.contains("redirects to a server without TLS"), "{why}");
     assert!(
         target_requests.try_recv().is_err(),
@@ -200,7 +200,7 @@ async fn password_is_not_sent_to_a_redirect_target() {
 /// Neither a redirect of a registry nor its token server can lead to a guarded server that the
 /// operator did not name: not to loopback, and not to the daemon's own ports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn registry_redirect_to_a_guarded_server_is_refused() {
+async fn registry_redirect_to_a_guarded_server_is_rejected() {
     let (image, blob) = small_image();
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
     let admin = Server::new(move |mut stream: TcpStream| {
@@ -274,7 +274,7 @@ async fn registry_redirect_to_a_guarded_server_is_refused() {
             write_file(&config.dir, "odd.toml", text.as_bytes());
         })
         .await;
-        let why = refused(&site).await;
+        let why = rejected(&site).await;
         assert!(
             why.contains(expected) && why.contains("plugins.oci"),
             "{guarded_url}: {why}"
@@ -310,7 +310,7 @@ async fn oversized_responses_are_not_read() {
             ..Registries::default()
         };
         let site = site(&manifest(&format!("oci://{address}/team/odd:v1"), ""), settings).await;
-        let why = refused(&site).await;
+        let why = rejected(&site).await;
         assert!(why.contains(expected) && why.contains("has more than"), "{why}");
         site.stop().await;
     }
@@ -356,7 +356,7 @@ async fn fetching_blocks_no_other_plugin() {
     stop.await.expect("stopping the host cancels the fetch");
 
     let site = site(&text, settings).await;
-    let why = refused(&site).await;
+    let why = rejected(&site).await;
     assert!(why.contains("took longer than 500ms"), "{why}");
     site.stop().await;
 }

@@ -16,7 +16,7 @@ fn install(site: &Site, name: &str, manifest: &str, component: &[u8]) {
     write_file(site.dir.path(), &format!("{name}.wasm"), component);
 }
 
-fn refusal(change: &Change) -> &str {
+fn rejection(change: &Change) -> &str {
     match change {
         Change::Refused { reason, .. } => reason,
         other => panic!("{other:?}"),
@@ -75,7 +75,7 @@ async fn long_descriptions_and_names_are_cut() {
     let exports: String = exports.collect();
     let named = wat::parse_str(format!("(component (instance $empty) {exports})")).unwrap();
     let change = site.change_files(|| install(&site, "named", PROBE, &named)).await;
-    let reason = refusal(&change);
+    let reason = rejection(&change);
     assert!(
         reason.contains("it exports aaa") && reason.len() <= 4096,
         "{} bytes",
@@ -102,7 +102,7 @@ async fn an_exponential_schema_is_rejected_and_holds_up_nothing() {
     let change = site
         .change_files(|| install(&site, "deep", &manifest, &probe.component()))
         .await;
-    assert!(refusal(&change).contains("more than 32 levels"), "{change:?}");
+    assert!(rejection(&change).contains("more than 32 levels"), "{change:?}");
 
     // References make a schema exponential without levels.
     let mut definitions = vec![r#""d0":{"properties":{"x":true}}"#.to_owned()];

@@ -223,14 +223,14 @@ async fn attempt_fails_when_steps_continue_after_its_time_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_beyond_the_concurrency_limit_is_refused() {
+async fn attempt_beyond_the_concurrency_limit_is_rejected() {
     let site = odd("concurrency = 1").await;
     let (server, mut waiting) = Waiting::server().await;
     let slow = site.probe("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
     let meanwhile = async {
         waiting.arrived().await;
-        let refused = site.probe("odd", "{}", None).await.unwrap_err();
-        assert!(refused.message.contains("limits.concurrency"), "{refused}");
+        let rejected = site.probe("odd", "{}", None).await.unwrap_err();
+        assert!(rejected.message.contains("limits.concurrency"), "{rejected}");
         assert_eq!(status(&site, "odd").in_flight, 1);
         waiting.release();
     };
@@ -338,7 +338,7 @@ async fn fault_of_an_event_filter_view_leaves_other_views_working() {
     for (fault, text) in [
         ("trap-open", "trapped"),
         ("loop-open", "limits.cpu"),
-        ("refuse", "as asked"),
+        ("reject", "as asked"),
     ] {
         let error = site.plugins.open_view(query(Some(fault))).await.unwrap_err();
         assert!(error.to_string().contains(text), "{fault}: {error}");

@@ -170,13 +170,13 @@ async fn call_without_a_free_instance_fails_as_busy() {
     for _ in 0..32 {
         waiting.arrived().await;
     }
-    let refused = site.probe("odd", "{}", None).await.unwrap_err();
-    assert_eq!(refused.reason, Reason::Plugin);
+    let rejected = site.probe("odd", "{}", None).await.unwrap_err();
+    assert_eq!(rejected.reason, Reason::Plugin);
     assert!(
-        refused
+        rejected
             .message
             .contains("`odd` is busy: no instance was free within 300ms"),
-        "{refused}"
+        "{rejected}"
     );
     assert_eq!(site.calls_with_outcome("odd", "busy"), 1);
     for _ in 0..32 {
@@ -217,12 +217,12 @@ async fn exhausted_pool_returns_busy() {
     for _ in 0..4 {
         waiting.arrived().await;
     }
-    let refused = site.probe("hasty", "{}", None).await.unwrap_err();
+    let rejected = site.probe("hasty", "{}", None).await.unwrap_err();
     assert!(
-        refused
+        rejected
             .message
             .contains("`hasty` is busy: all 4 instance slots are in use"),
-        "{refused}"
+        "{rejected}"
     );
     assert_eq!(
         (

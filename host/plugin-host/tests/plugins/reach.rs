@@ -305,7 +305,7 @@ async fn commands_need_their_own_grant() {
 /// With its own `Host`, a guest could reach another virtual host than the granted one; with its own
 /// length, it could smuggle a second request behind the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn framing_headers_are_refused() {
+async fn framing_headers_are_rejected() {
     let site = odd("network = [\"task\"]").await;
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&heads);

@@ -84,15 +84,15 @@ async fn calls_are_recorded_with_their_answers_and_faults() {
     let site = filter("config = { trap_on = [\"b\"], mark = \"v1\" }", |_| ()).await;
     assert_eq!(decide(&site, &["a", "c"]).await, Ok(2));
     assert!(decide(&site, &["b"]).await.is_err());
-    let refused = Query {
-        expression: Some("refuse".to_owned()),
+    let rejected = Query {
+        expression: Some("reject".to_owned()),
         ..Query::default()
     };
-    assert!(site.plugins.open_view(refused).await.is_err());
+    assert!(site.plugins.open_view(rejected).await.is_err());
     let recorded = calls(&site).await;
     assert_eq!(names(&recorded), ["open", "decide", "open", "decide", "open"]);
     assert_eq!((recorded.damaged, recorded.more), (0, false));
-    let [opened, decided, _, trapped, refused] = recorded.calls.as_slice() else {
+    let [opened, decided, _, trapped, rejected] = recorded.calls.as_slice() else {
         panic!("{recorded:?}");
     };
     assert_eq!(Value::Object(opened.case.clone()), json!({"expect": []}));
@@ -118,7 +118,7 @@ async fn calls_are_recorded_with_their_answers_and_faults() {
         "{trapped:?}"
     );
     assert!(!trapped.case.contains_key("expect"), "{trapped:?}");
-    assert_eq!(refused.case["refused"], true);
+    assert_eq!(rejected.case["refused"], true);
     assert_eq!(results(&site, "recorded"), 5);
 
     // After a restart the records still exist. Calls of another name do not include them.
@@ -181,20 +181,20 @@ async fn recording_can_be_off_for_a_plugin_and_for_all() {
     let site = filter("record = false", |_| ()).await;
     decide(&site, &["a"]).await.unwrap();
     let hour = Duration::from_hours(1);
-    let refused = site.plugins.recorded_calls(NAME, hour, 10).await.unwrap_err();
+    let rejected = site.plugins.recorded_calls(NAME, hour, 10).await.unwrap_err();
     assert!(
-        refused.to_string().contains("record = false in its manifest"),
-        "{refused}"
+        rejected.to_string().contains("record = false in its manifest"),
+        "{rejected}"
     );
     // Recording is on from the next version.
     site.replace(SOURCE, NAME, &manifest("record = true")).await;
     decide(&site, &["a"]).await.unwrap();
     assert_eq!(calls(&site).await.calls.len(), 2);
     let site = site.restart(|_| (), |config| config.recording = None).await;
-    let refused = site.plugins.recorded_calls(NAME, hour, 10).await.unwrap_err();
+    let rejected = site.plugins.recorded_calls(NAME, hour, 10).await.unwrap_err();
     assert!(
-        refused.to_string().contains("plugins.recording.enabled"),
-        "{refused}"
+        rejected.to_string().contains("plugins.recording.enabled"),
+        "{rejected}"
     );
     site.stop().await;
 }
@@ -264,13 +264,13 @@ async fn unwritable_log_does_not_fail_calls() {
     .await;
     assert_eq!(decide(&site, &["a"]).await, Ok(1));
     // Reading waits until the call is written.
-    let refused = site
+    let rejected = site
         .plugins
         .recorded_calls(NAME, Duration::from_hours(1), 10)
         .await;
     assert!(
-        matches!(refused, Err(CommandError::Unreadable { .. })),
-        "{refused:?}"
+        matches!(rejected, Err(CommandError::Unreadable { .. })),
+        "{rejected:?}"
     );
     assert_eq!((results(&site, "failed"), results(&site, "recorded")), (2, 0));
     site.stop().await;

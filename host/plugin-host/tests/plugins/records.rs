@@ -94,7 +94,7 @@ async fn operator_rolls_back_and_forth() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_and_removals_are_recorded() {
+async fn rejections_and_removals_are_recorded() {
     let site = Site::with(&[("tests/faulty-probe", "odd", Some(&marked("v1")))]).await;
     assert_eq!(
         site.plugins.rollback("odd", None, "x").await,
@@ -110,7 +110,7 @@ async fn refusals_and_removals_are_recorded() {
         outcomes,
         [
             AdmissionOutcome::Removed,
-            AdmissionOutcome::Refused,
+            AdmissionOutcome::Rejected,
             AdmissionOutcome::Admitted
         ]
     );

@@ -171,7 +171,7 @@ fn with_replay(more: &str) -> String {
     manifest(&format!("rollout = \"replay\"\n{more}"))
 }
 
-fn is_refused(change: &Change, expected: &str) {
+fn is_rejected(change: &Change, expected: &str) {
     assert!(
         matches!(change, Change::Refused { reason, .. } if reason.contains(expected)),
         "{expected}: {change:?}"
@@ -208,7 +208,7 @@ async fn version_is_admitted_only_if_it_answers_recorded_calls_alike() {
             "there are no recorded calls of the serving version",
         ),
     ] {
-        is_refused(&site.replace(SOURCE, NAME, &with_replay(more)).await, reason);
+        is_rejected(&site.replace(SOURCE, NAME, &with_replay(more)).await, reason);
         let status = site.status(NAME);
         assert_eq!(
             (status.digest.as_ref(), status.traps),
@@ -217,7 +217,7 @@ async fn version_is_admitted_only_if_it_answers_recorded_calls_alike() {
         );
     }
     let matcher = "world = \"attribute-matcher\"\nrollout = \"replay\"\n";
-    is_refused(
+    is_rejected(
         &site.replace("attributes", NAME, matcher).await,
         "its world differs",
     );
@@ -229,7 +229,7 @@ async fn version_is_admitted_only_if_it_answers_recorded_calls_alike() {
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     // No call of this version is recorded yet.
     let change = site.replace(SOURCE, NAME, &with_replay("")).await;
-    is_refused(&change, "there are no recorded calls of the serving version");
+    is_rejected(&change, "there are no recorded calls of the serving version");
     let more = "replay = { without-calls = \"admit\" }";
     let change = site.replace(SOURCE, NAME, &with_replay(more)).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
@@ -249,7 +249,7 @@ async fn first_version_needs_no_recorded_calls() {
     let change = site
         .replace(SOURCE, NAME, &with_replay("config = { mark = \"x\" }"))
         .await;
-    is_refused(&change, "calls are not recorded (plugins.recording)");
+    is_rejected(&change, "calls are not recorded (plugins.recording)");
     site.stop().await;
 }
 
@@ -345,7 +345,7 @@ async fn ask_bootstrap(site: &Site) {
             digest: digest(script),
             ..context
         };
-        // The handler refuses the second script.
+        // The handler rejects the second script.
         let _ = site.plugins.prepare(context, script.to_vec()).await;
     }
 }

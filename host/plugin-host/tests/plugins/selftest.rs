@@ -1,4 +1,4 @@
-//! A failing self-test of the manifest refuses the component.
+//! A failing self-test of the manifest rejects the component.
 
 use transom_plugin_host::Change;
 
@@ -44,7 +44,7 @@ drop = ["b"]
 events = [{ kind = "a" }, { kind = "b", body = { appId = "/x" } }]
 expect = [DECIDED, "drop"]
 [[self-test]]
-filter = "refuse"
+filter = "reject"
 refused = true
 "#;
 
@@ -129,7 +129,7 @@ async fn invalid_self_tests_are_named() {
             "{reason}: {change:?}"
         );
     }
-    // A trap in a self-test refuses the component and does not affect the host.
+    // A trap in a self-test rejects the component and does not affect the host.
     let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\nsettings = { do = \"trap\" }\nexpect = { tcp = true }\n";
     let change = site.replace("tests/faulty-probe", "wrong", manifest).await;
     assert!(

@@ -59,7 +59,7 @@ fn install(dir: &Path, component: &[u8], signature: Option<&[u8]>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn file_without_a_valid_signature_is_refused() {
+async fn file_without_a_valid_signature_is_rejected() {
     let (one, two) = (variant(1), variant(2));
     let good = sign(file!("p256.key"), &one);
     let site = Site::with_config(&[], |config: &mut Config| {
@@ -107,7 +107,7 @@ async fn file_without_a_valid_signature_is_refused() {
         .change_files(|| write_file(site.dir.path(), "odd.wasm.sig", &signature))
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    // When the signature is removed, the component is refused, even after a restart.
+    // When the signature is removed, the component is rejected, even after a restart.
     let change = site
         .change_files(|| fs::remove_file(site.dir.path().join("odd.wasm.sig")).unwrap())
         .await;
@@ -124,7 +124,7 @@ async fn file_without_a_valid_signature_is_refused() {
     write_file(site.dir.path(), "odd.toml", PLAIN.as_bytes());
     let strict = |config: &mut Config| config.signatures = signatures(file!("p256.pub"), true);
     let site = site.restart(|_| (), strict).await;
-    assert_eq!(site.status("odd").state, State::Refused);
+    assert_eq!(site.status("odd").state, State::Rejected);
     assert!(site.probe("odd", "{}", None).await.is_err());
     let lax = |config: &mut Config| config.signatures = signatures(file!("p256.pub"), false);
     let site = site.restart(|_| (), lax).await;
@@ -161,7 +161,7 @@ async fn rollback_verifies_the_signature_again() {
     let site = site.restart(next, with(Some(file!("p256.pub")))).await;
     assert_eq!(site.status("odd").state, State::Serving);
     let first = site.plugins.rollback("odd", Some(1), "x").await;
-    let Err(CommandError::Refused { reason, .. }) = &first else {
+    let Err(CommandError::Rejected { reason, .. }) = &first else {
         panic!("{first:?}")
     };
     assert!(reason.contains("it is not signed"), "{reason}");
@@ -182,14 +182,14 @@ async fn rollback_verifies_the_signature_again() {
     // With another key, neither the version of the rollback nor the files in the directory are
     // admitted.
     let site = site.restart(|_| (), with(Some(file!("other.pub")))).await;
-    assert_eq!(site.status("odd").state, State::Refused);
+    assert_eq!(site.status("odd").state, State::Rejected);
     let back = site.plugins.rollback("odd", Some(2), "x").await;
-    assert!(matches!(back, Err(CommandError::Refused { .. })), "{back:?}");
+    assert!(matches!(back, Err(CommandError::Rejected { .. })), "{back:?}");
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn image_without_a_valid_signature_is_refused() {
+async fn image_without_a_valid_signature_is_rejected() {
     let mut registry = DockerRegistry::start().await;
     push_variant(&registry, 1, "latest", Some(file!("p256.key"))).await;
     let settings = registry.settings();
@@ -241,14 +241,14 @@ async fn image_without_a_valid_signature_is_refused() {
     assert_eq!(status.state, State::Serving, "{:?}", status.refusal);
     let site = site.restart(|_| (), with(file!("ed25519.pub"))).await;
     let status = site.status("odd");
-    assert_eq!(status.state, State::Refused);
+    assert_eq!(status.state, State::Rejected);
     assert!(status.refusal.unwrap().contains("invalid signature"));
     site.stop().await;
 }
 
 /// A signature belongs to one image. A copy for another image is invalid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signature_of_another_image_is_refused() {
+async fn signature_of_another_image_is_rejected() {
     let registry = DockerRegistry::start().await;
     let signed = push_variant(&registry, 1, "one", Some(file!("ed25519.key"))).await;
     let unsigned = push_variant(&registry, 2, "two", Some(file!("other.key"))).await;
@@ -268,7 +268,7 @@ async fn signature_of_another_image_is_refused() {
         write_file(&config.dir, "odd.toml", text.as_bytes());
     })
     .await;
-    let status = wait_for_status(&site, "refused", |it| it.refusal.is_some()).await;
+    let status = wait_for_status(&site, "rejected", |it| it.refusal.is_some()).await;
     let why = status.refusal.unwrap();
     assert!(why.contains("the signature is for another image"), "{why}");
     write_file(

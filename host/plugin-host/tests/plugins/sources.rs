@@ -76,8 +76,8 @@ pub(crate) async fn serving(site: &Site) -> Status {
     wait_for_status(site, "it serves", |it| it.state == State::Serving && recorded()).await
 }
 
-pub(crate) async fn refused(site: &Site) -> String {
-    let status = wait_for_status(site, "it is refused", |it| it.refusal.is_some()).await;
+pub(crate) async fn rejected(site: &Site) -> String {
+    let status = wait_for_status(site, "it is rejected", |it| it.refusal.is_some()).await;
     status.refusal.unwrap()
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn sha256(content: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unsupported_images_are_refused_with_the_reason() {
+async fn unsupported_images_are_rejected_with_the_reason() {
     let registry = DockerRegistry::start().await;
     let digest = registry.push("tests/faulty-probe", "good").await;
     push_odd(&registry, "config", |it| {
@@ -264,16 +264,16 @@ async fn unsupported_images_are_refused_with_the_reason() {
         let source = registry.source(version);
         let text = format!("world = \"check-probe\"\nsource = \"{source}\"\n{more}\n");
         let site = site(&text, registry.settings()).await;
-        let why = refused(&site).await;
+        let why = rejected(&site).await;
         assert!(
             why.contains(expected) && why.contains(&source),
             "{version}: {why}"
         );
         let status = site.status("odd");
-        assert_eq!((status.state, status.world), (State::Refused, None));
+        assert_eq!((status.state, status.world), (State::Rejected, None));
         let (records, _) = site.plugins.history("odd");
         assert_eq!(records[0].reason.as_deref(), Some(why.as_str()));
-        // An unchanged refusal adds no record.
+        // An unchanged rejection adds no record.
         site.plugins.rescan().await;
         wait_for_status(&site, "asked again", |_| {
             site.metric("transom_plugins_fetches_total{plugin=\"odd\",result=\"failed\"}") > 1
@@ -284,7 +284,7 @@ async fn unsupported_images_are_refused_with_the_reason() {
         site.stop().await;
     }
 
-    // A component file together with a `source` is ambiguous, so that it is refused. The previous
+    // A component file together with a `source` is ambiguous, so that it is rejected. The previous
     // version still serves.
     let site = site(&manifest(&registry.source(":good"), ""), registry.settings()).await;
     serving(&site).await;
@@ -302,7 +302,7 @@ async fn unsupported_images_are_refused_with_the_reason() {
         it.refusal.is_none() && it.source.is_some()
     })
     .await;
-    // An unreadable manifest is refused with the reason, although there is no component file.
+    // An unreadable manifest is rejected with the reason, although there is no component file.
     let change = site
         .change_files(|| write_file(site.dir.path(), "odd.toml", b"source = "))
         .await;
@@ -312,7 +312,7 @@ async fn unsupported_images_are_refused_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changed_blob_in_the_registry_is_refused() {
+async fn changed_blob_in_the_registry_is_rejected() {
     let registry = DockerRegistry::start().await;
     let digest = registry.push("tests/faulty-probe", "v1").await;
     let whole = fs::read(component("tests/faulty-probe")).unwrap();
@@ -321,7 +321,7 @@ async fn changed_blob_in_the_registry_is_refused() {
     spoilt[whole.len() / 2] ^= 1;
     fs::write(&component, &spoilt).unwrap();
     let tagged = site(&manifest(&registry.source(":v1"), ""), registry.settings()).await;
-    let why = refused(&tagged).await;
+    let why = rejected(&tagged).await;
     assert!(why.contains("the component has the digest sha256:"), "{why}");
     fs::write(&component, &whole).unwrap();
     tagged.plugins.rescan().await;
@@ -334,7 +334,7 @@ async fn changed_blob_in_the_registry_is_refused() {
     fs::write(&file, text.replace("faulty-probe", "faulty-prube")).unwrap();
     let source = registry.source(&format!("@{digest}"));
     let pinned = site(&manifest(&source, ""), registry.settings()).await;
-    let why = refused(&pinned).await;
+    let why = rejected(&pinned).await;
     assert!(
         why.contains("image manifest has the digest") || why.contains("unexpected status"),
         "{why}"
@@ -404,7 +404,7 @@ async fn unavailable_registry_keeps_the_serving_version() {
         }
     };
     let site = site.restart(spoil, with_settings).await;
-    let why = refused(&site).await;
+    let why = rejected(&site).await;
     assert!(why.contains("cannot reach"), "{why}");
     assert!(site.probe("odd", "{}", None).await.is_err());
     registry.restart().await;
@@ -428,7 +428,7 @@ async fn password_authenticates_to_its_registry() {
     let text = manifest(&registry.source(":v1"), "");
     for wrong in [with("battery staple"), registry.settings()] {
         let site = site(&text, wrong).await;
-        let why = refused(&site).await;
+        let why = rejected(&site).await;
         assert!(why.contains("denies access"), "{why}");
         assert!(!why.contains("battery"), "{why}");
         site.stop().await;
@@ -445,7 +445,7 @@ async fn plain_http_needs_a_setting() {
     registry.push("tests/faulty-probe", "v1").await;
     let text = manifest(&registry.source(":v1"), "");
     let site = site(&text, Registries::default()).await;
-    let why = refused(&site).await;
+    let why = rejected(&site).await;
     assert!(
         why.contains("cannot reach"),
         "this also applies to loopback: {why}"
@@ -480,7 +480,7 @@ async fn custom_authority_needs_a_setting() {
         ..secure.clone()
     };
     let stranger = site(&text, unknown).await;
-    let why = refused(&stranger).await;
+    let why = rejected(&stranger).await;
     assert!(why.contains("certificate"), "{why}");
     stranger.stop().await;
     let site = site(&text, secure).await;
@@ -534,7 +534,7 @@ async fn a_digest_is_fetched_once() {
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     write_file(site.dir.path(), "odd.toml", manifest(&tagged, "").as_bytes());
     site.plugins.rescan().await;
-    let why = refused(&site).await;
+    let why = rejected(&site).await;
     assert!(why.contains("cannot reach"), "another source is fetched: {why}");
     assert!(
         site.probe("odd", "{}", None).await.is_ok(),
@@ -548,7 +548,7 @@ async fn a_digest_is_fetched_once() {
     site.stop().await;
 }
 
-/// If a tag has moved to an image that is refused, a restarted daemon still starts with the
+/// If a tag has moved to an image that is rejected, a restarted daemon still starts with the
 /// previous image.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemon_starts_with_the_last_admitted_image() {
@@ -564,12 +564,12 @@ async fn daemon_starts_with_the_last_admitted_image() {
     };
     push.to(&registry.source(":latest"), &settings).await.unwrap();
     site.plugins.rescan().await;
-    let why = refused(&site).await;
+    let why = rejected(&site).await;
     assert!(why.contains("does not export"), "{why}");
     let site = site.restart(|_| (), with_settings).await;
     let status = site.status("odd");
     assert_eq!((status.state, &status.digest), (State::Serving, &first.digest));
-    refused(&site).await;
+    rejected(&site).await;
     assert!(site.probe("odd", "{}", None).await.is_ok());
     site.stop().await;
 }

@@ -165,7 +165,7 @@ impl Site {
         )
     }
 
-    /// Replaces files and waits until the host has admitted or refused them. Returns the last
+    /// Replaces files and waits until the host has admitted or rejected them. Returns the last
     /// change.
     pub(crate) async fn replace(&self, source: &str, name: &str, manifest: &str) -> Change {
         self.change_files(|| install(self.dir.path(), source, name, Some(manifest)))

@@ -134,11 +134,11 @@ async fn views_reopen_on_the_new_version() {
     site.replace(
         "tests/faulty-events",
         "faulty-events",
-        &filter("fault = \"refuse\""),
+        &filter("fault = \"reject\""),
     )
     .await;
-    let refused = view.decide(&events).await;
-    assert_eq!(refused, Err(OpenError::Refused("refused, as asked".into())));
+    let rejected = view.decide(&events).await;
+    assert_eq!(rejected, Err(OpenError::Refused("rejected, as asked".into())));
 
     site.replace("tests/faulty-events", "faulty-events", &filter("mark = \"v3\""))
         .await;
@@ -186,7 +186,7 @@ async fn the_directory_is_watched() {
             .expect("a change")
             .unwrap()
     };
-    // The manifest is written just before the component, and no refusal is published in between.
+    // The manifest is written just before the component, and no rejection is published in between.
     install(site.dir.path(), "tests/faulty-probe", "odd", Some(&probe("")));
     assert!(matches!(next().await, Change::Admitted { .. }));
     let before = site.plugins.list().remove(0).admitted_at.unwrap();

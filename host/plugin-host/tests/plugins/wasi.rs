@@ -49,7 +49,7 @@ async fn guest_has_clocks_randomness_and_granted_variables() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denied_import_is_refused_by_name() {
+async fn denied_import_is_rejected_by_name() {
     let site = Site::with(&[]).await;
     for (grants, reason) in [
         (

@@ -21,7 +21,7 @@ fn filter(keys: &str) -> ComponentFiles {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn examination_lists_stages_up_to_the_refusing_one() {
+async fn examination_lists_stages_up_to_the_rejecting_one() {
     let bench = Workbench::new().unwrap();
     let all = [
         Stage::Manifest,
@@ -43,7 +43,7 @@ async fn examination_lists_stages_up_to_the_refusing_one() {
     let found: Vec<Stage> = stages.into_iter().filter(|it| all.contains(it)).collect();
     assert_eq!(found, all, "{admitted:?}");
     assert!(
-        admitted.refusal.is_none() && admitted.stages.iter().all(|it| it.ok),
+        admitted.rejection.is_none() && admitted.stages.iter().all(|it| it.ok),
         "{admitted:?}"
     );
     let summary = admitted.component.unwrap();
@@ -86,9 +86,9 @@ async fn examination_lists_stages_up_to_the_refusing_one() {
             "grants.clock = false",
         ),
         (
-            filter("[config]\nfault = \"refuse-config\"\n"),
+            filter("[config]\nfault = \"reject-config\"\n"),
             Stage::Configure,
-            "refused, as asked",
+            "rejected, as asked",
         ),
         (
             filter("[config]\nfault = \"trap-config\"\n"),
@@ -110,7 +110,7 @@ async fn examination_lists_stages_up_to_the_refusing_one() {
         let last = examination.stages.last().unwrap();
         assert_eq!(last.stage, stage, "{examination:?}");
         assert!(!last.ok && last.detail.contains(words), "{examination:?}");
-        assert_eq!(examination.refusal.as_ref(), Some(&last.detail));
+        assert_eq!(examination.rejection.as_ref(), Some(&last.detail));
         assert!(
             examination.stages.iter().rev().skip(1).all(|it| it.ok),
             "{examination:?}"
@@ -137,8 +137,8 @@ async fn trapping_case_does_not_affect_others() {
         filter = "loop"
         events = [{ kind = "a" }]
         [[case]]
-        name = "refuses"
-        filter = "refuse"
+        name = "rejects"
+        filter = "reject"
         refused = true
         [[case]]
         name = "differs"
@@ -237,12 +237,12 @@ async fn bench_measures_over_replaced_instances() {
         matches!(&error, NotAdmitted::Case { name, .. } if name == "case 1"),
         "{error}"
     );
-    let refused = filter("[config]\nfault = \"refuse-config\"\n");
-    let error = bench.admit(&refused).await.map(drop).unwrap_err();
+    let rejected = filter("[config]\nfault = \"reject-config\"\n");
+    let error = bench.admit(&rejected).await.map(drop).unwrap_err();
     assert!(
         matches!(
             &error,
-            NotAdmitted::Refused {
+            NotAdmitted::Rejected {
                 stage: Stage::Configure,
                 ..
             }
@@ -253,7 +253,7 @@ async fn bench_measures_over_replaced_instances() {
 
 /// A case with an answer that cannot occur in service fails with the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_with_framing_headers_is_refused() {
+async fn case_with_framing_headers_is_rejected() {
     let files = component_files(
         "tests/faulty-probe",
         "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n",

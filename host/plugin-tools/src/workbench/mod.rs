@@ -22,7 +22,7 @@ use std::time::Duration;
 use serde::Serialize;
 use transom_plugin_host::{
     Error, RecordedCalls,
-    trial::{Refused, TrialComponent, TrialHost},
+    trial::{Rejected, TrialComponent, TrialHost},
 };
 use transom_registry::Signatures;
 
@@ -43,9 +43,10 @@ pub struct Workbench(TrialHost);
 pub struct Examination {
     /// The stages, in order.
     pub stages: Vec<StageResult>,
-    /// Why the last stage refused it. `None`: it would be admitted.
-    pub refusal: Option<String>,
-    /// The component's description. `None` if it was refused.
+    /// Why the last stage rejected it. `None`: it would be admitted.
+    #[serde(rename = "refusal")]
+    pub rejection: Option<String>,
+    /// The component's description. `None` if it was rejected.
     pub component: Option<ComponentSummary>,
 }
 
@@ -54,8 +55,8 @@ pub struct Examination {
 pub enum NotAdmitted {
     /// It would not be admitted; `Workbench::examine` gives the details.
     #[error("a daemon would reject it: {reason}")]
-    Refused {
-        /// The stage that refused it.
+    Rejected {
+        /// The stage that rejected it.
         stage: Stage,
         /// The reason.
         reason: String,
@@ -91,12 +92,12 @@ impl Workbench {
         match self.run_stages(files).await {
             Ok((stages, component)) => Examination {
                 stages,
-                refusal: None,
+                rejection: None,
                 component: Some(component),
             },
-            Err(refused) => Examination {
-                stages: refused.stages,
-                refusal: Some(refused.reason),
+            Err(rejected) => Examination {
+                stages: rejected.stages,
+                rejection: Some(rejected.reason),
                 component: None,
             },
         }
@@ -105,7 +106,7 @@ impl Workbench {
     async fn run_stages(
         &self,
         files: &ComponentFiles,
-    ) -> Result<(Vec<StageResult>, ComponentSummary), Refused> {
+    ) -> Result<(Vec<StageResult>, ComponentSummary), Rejected> {
         let mut component = self.0.admit(files).await?;
         let stages = component.self_tests().await?;
         Ok((stages, component.summary()))
@@ -117,10 +118,10 @@ impl Workbench {
     }
 }
 
-fn not_admitted(refused: Refused) -> NotAdmitted {
-    NotAdmitted::Refused {
-        stage: refused.stages.last().map_or(Stage::Manifest, |it| it.stage),
-        reason: refused.reason,
+fn not_admitted(rejected: Rejected) -> NotAdmitted {
+    NotAdmitted::Rejected {
+        stage: rejected.stages.last().map_or(Stage::Manifest, |it| it.stage),
+        reason: rejected.reason,
     }
 }
 
@@ -153,7 +154,7 @@ impl Candidate {
     /// Runs the component with generated calls and configurations, and searches for faults.
     pub async fn fuzz(&self, plan: FuzzPlan) -> Result<FuzzReport, NotAdmitted> {
         let result = fuzz::run(&self.0, plan).await;
-        result.map_err(|reason| NotAdmitted::Refused {
+        result.map_err(|reason| NotAdmitted::Rejected {
             stage: Stage::Trial,
             reason,
         })

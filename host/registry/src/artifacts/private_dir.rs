@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn private_dir_refuses_files_writable_by_others() {
+    fn private_dir_rejects_files_writable_by_others() {
         let root = tempfile::tempdir().unwrap();
         // `open` also creates the parent, which is therefore private.
         let own = root.path().join("own");
@@ -292,15 +292,15 @@ mod tests {
     }
 
     #[test]
-    fn private_dir_below_a_folder_that_every_user_can_write_to_is_refused() {
+    fn private_dir_below_a_folder_that_every_user_can_write_to_is_rejected() {
         let root = tempfile::tempdir().unwrap();
         let shared = root.path().join("shared");
         let dir = shared.join("own/files");
         PrivateDir::open_below_own(&dir, 9, 100).unwrap();
-        for (mode, refused) in [(0o777, true), (0o1777, false), (0o775, false)] {
+        for (mode, rejected) in [(0o777, true), (0o1777, false), (0o775, false)] {
             fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
             let private_dir = PrivateDir::open_below_own(&dir, 9, 100);
-            assert_eq!(private_dir.is_err(), refused, "{mode:o}");
+            assert_eq!(private_dir.is_err(), rejected, "{mode:o}");
             if let Err(error) = private_dir {
                 let error = error.to_string();
                 assert!(

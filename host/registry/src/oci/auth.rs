@@ -72,14 +72,14 @@ pub(super) fn is_contact_allowed(url: &Url, registries: &Registries) -> bool {
 /// server that the operator configured. Another token server is contacted only if the registry has
 /// no password.
 pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries) -> Result<Url, FetchError> {
-    let refused = |expected| FetchError::Realm {
+    let rejected = |expected| FetchError::Realm {
         host: registry.to_owned(),
         realm: one_line(realm),
         expected,
     };
-    let url = Url::parse(realm).map_err(|_| refused("expected a valid URL"))?;
+    let url = Url::parse(realm).map_err(|_| rejected("expected a valid URL"))?;
     if !is_contact_allowed(&url, registries) {
-        return Err(refused(
+        return Err(rejected(
             "it has no TLS and is not in plugins.oci.insecure_registries",
         ));
     }
@@ -91,7 +91,7 @@ pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries)
     if is_configured || same_authority(&realm_authority, registry) {
         Ok(url)
     } else {
-        Err(refused(
+        Err(rejected(
             "it is not allowed to receive the password; set auth_server of the credentials if it is trusted",
         ))
     }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_manifests_are_refused_with_the_reason() {
+    fn unsupported_manifests_are_rejected_with_the_reason() {
         let layer = good()["layers"][0].clone();
         for (pointer, value, expected) in [
             (

@@ -211,7 +211,7 @@ impl RegistryClient {
         if response.status() == StatusCode::OK {
             Ok(response)
         } else {
-            Err(refusal(registry, response).await)
+            Err(rejection(registry, response).await)
         }
     }
 
@@ -255,16 +255,17 @@ impl RegistryClient {
     async fn authenticate(
         &self,
         source: &Source,
-        refused: &Response,
+        rejected: &Response,
     ) -> Result<Option<HeaderValue>, FetchError> {
         let registry = source.registry();
         // The challenge comes from the target of a redirect, which must not receive the registry's
         // password.
-        if authority(refused.url()) != registry && authority(refused.url()) != without_default_port(registry)
+        if authority(rejected.url()) != registry
+            && authority(rejected.url()) != without_default_port(registry)
         {
             return Ok(None);
         }
-        let header = refused.headers().get(WWW_AUTHENTICATE);
+        let header = rejected.headers().get(WWW_AUTHENTICATE);
         let challenge = header.and_then(|it| it.to_str().ok()).and_then(Challenge::parse);
         let login = self.registries.login(registry);
         match (challenge, login) {
@@ -297,7 +298,7 @@ impl RegistryClient {
             .send(source, &url, "application/json", login.and_then(basic_auth))
             .await?;
         if response.status() != StatusCode::OK {
-            return Err(refusal(&host, response).await);
+            return Err(rejection(&host, response).await);
         }
         let answer = body(response, "the token", MAX_MESSAGE_BYTES).await?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
@@ -393,7 +394,7 @@ async fn body(mut response: Response, what: &'static str, max_bytes: u64) -> Res
 }
 
 /// The error text of a registry.
-async fn refusal(host: &str, response: Response) -> FetchError {
+async fn rejection(host: &str, response: Response) -> FetchError {
     let status = response.status();
     let text = body(response, "the error", MAX_MESSAGE_BYTES)
         .await

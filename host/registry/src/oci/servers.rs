@@ -63,11 +63,11 @@ impl Destinations<'_> {
         let configured = self.configured_servers(source);
         let endpoint = HostPort { host, port };
         let mut allowed = Vec::new();
-        let mut refused = None;
+        let mut rejected = None;
         for ip in found {
             let address = SocketAddr::new(ip.to_canonical(), port);
             if names_no_peer(ip) {
-                refused = Some((
+                rejected = Some((
                     address,
                     "an unspecified, multicast or broadcast address".to_owned(),
                 ));
@@ -77,12 +77,12 @@ impl Destinations<'_> {
                 Some(guard) if !configured.iter().any(|it| it.names(&endpoint, ip, &guard)) => {
                     let hint = "to allow it, name exactly that address and port in the source or in plugins.oci \
                                 (insecure_registries, credentials)";
-                    refused = Some((address, format!("{guard}; {hint}")));
+                    rejected = Some((address, format!("{guard}; {hint}")));
                 }
                 _ => allowed.push(address),
             }
         }
-        match refused {
+        match rejected {
             Some((address, what)) if allowed.is_empty() => Err(FetchError::Guarded {
                 registry: source.registry().to_owned(),
                 host: authority(url),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusal_names_registry_server_address_and_guard() {
+    async fn rejection_names_registry_server_address_and_guard() {
         let found = addresses("oci://registry.test/a:1", "https://own.test:8081/").await;
         let text = found.unwrap_err().to_string();
         for part in [

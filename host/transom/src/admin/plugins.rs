@@ -215,7 +215,7 @@ async fn abort_candidate(
 fn command_error(error: &CommandError) -> ApiError {
     let status = match error {
         CommandError::Unknown { .. } | CommandError::NoRecord { .. } => StatusCode::NOT_FOUND,
-        CommandError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        CommandError::Rejected { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         CommandError::Unreadable { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         CommandError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,

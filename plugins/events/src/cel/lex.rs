@@ -1,6 +1,6 @@
 //! Tokens of an expression.
 
-use super::Refusal;
+use super::Rejection;
 
 /// A token.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ const SYMBOLS: &[&str] = &[
 ];
 
 /// The tokens of a text; the last one is [`Token::End`].
-pub(super) fn tokens(text: &str) -> Result<Vec<Spanned<'_>>, Refusal> {
+pub(super) fn tokens(text: &str) -> Result<Vec<Spanned<'_>>, Rejection> {
     let mut lexer = Lexer { text, position: 0 };
     let mut tokens = Vec::new();
     loop {
@@ -78,8 +78,8 @@ impl<'t> Lexer<'t> {
         rest.get(..length).unwrap_or_default()
     }
 
-    fn refuse<T>(&self, at: usize, reason: impl Into<String>) -> Result<T, Refusal> {
-        Err(Refusal::at(self.text, at, reason.into()))
+    fn reject<T>(&self, at: usize, reason: impl Into<String>) -> Result<T, Rejection> {
+        Err(Rejection::at(self.text, at, reason.into()))
     }
 
     fn skip_blanks(&mut self) {
@@ -92,7 +92,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    fn token(&mut self) -> Result<Token<'t>, Refusal> {
+    fn token(&mut self) -> Result<Token<'t>, Rejection> {
         let start = self.position;
         let rest = self.rest();
         let mut characters = rest.chars();
@@ -108,7 +108,7 @@ impl<'t> Lexer<'t> {
             return self.string(true);
         }
         if matches!(first, 'b' | 'B') && matches!(second, Some('"' | '\'')) {
-            return self.refuse(start, "found bytes, which are not supported; expected a string");
+            return self.reject(start, "found bytes, which are not supported; expected a string");
         }
         if first.is_ascii_digit() || (first == '.' && second.is_some_and(|c| c.is_ascii_digit())) {
             return self.number();
@@ -126,12 +126,12 @@ impl<'t> Lexer<'t> {
             '=' => "==",
             '&' => "&&",
             '|' => "||",
-            _ => return self.refuse(start, format!("unexpected character {first:?}")),
+            _ => return self.reject(start, format!("unexpected character {first:?}")),
         };
-        self.refuse(start, format!("found `{first}`, expected `{expected}`"))
+        self.reject(start, format!("found `{first}`, expected `{expected}`"))
     }
 
-    fn number(&mut self) -> Result<Token<'t>, Refusal> {
+    fn number(&mut self) -> Result<Token<'t>, Rejection> {
         let start = self.position;
         let token = if self.rest().starts_with("0x") || self.rest().starts_with("0X") {
             self.position += 2;
@@ -170,7 +170,7 @@ impl<'t> Lexer<'t> {
             _ => {
                 let written = self.text.get(start..self.position).unwrap_or_default();
                 let reason = format!("found {}, expected a number of 64 bits", clip(written));
-                self.refuse(start, reason)
+                self.reject(start, reason)
             }
         }
     }
@@ -186,12 +186,12 @@ impl<'t> Lexer<'t> {
     }
 
     /// Reads a string, beginning with its first quote.
-    fn string(&mut self, raw: bool) -> Result<Token<'t>, Refusal> {
+    fn string(&mut self, raw: bool) -> Result<Token<'t>, Rejection> {
         let start = self.position;
         let rest = self.rest();
         let quotes = ["\"\"\"", "'''", "\"", "'"];
         let Some(quote) = quotes.into_iter().find(|quote| rest.starts_with(quote)) else {
-            return self.refuse(start, "expected a string");
+            return self.reject(start, "expected a string");
         };
         self.position += quote.len();
         let mut value = String::new();
@@ -203,17 +203,17 @@ impl<'t> Lexer<'t> {
             let at = self.position;
             match self.next() {
                 Some('\n' | '\r') if quote.len() == 1 => {
-                    return self.refuse(start, "the string does not end in its line");
+                    return self.reject(start, "the string does not end in its line");
                 }
                 Some('\\') if !raw => value.push(self.escape(at)?),
                 Some(c) => value.push(c),
-                None => return self.refuse(start, "the string does not end"),
+                None => return self.reject(start, "the string does not end"),
             }
         }
     }
 
     /// Reads the escape sequence after a backslash.
-    fn escape(&mut self, at: usize) -> Result<char, Refusal> {
+    fn escape(&mut self, at: usize) -> Result<char, Rejection> {
         let digits = match self.next() {
             Some('a') => return Ok('\x07'),
             Some('b') => return Ok('\x08'),
@@ -234,7 +234,7 @@ impl<'t> Lexer<'t> {
         };
         match digits.and_then(char::from_u32) {
             Some(c) => Ok(c),
-            None => self.refuse(
+            None => self.reject(
                 at,
                 "found an invalid escape sequence; \
                  write \\\\ for a backslash, or r\"…\" for a string without escapes",

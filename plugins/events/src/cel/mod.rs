@@ -44,7 +44,7 @@ pub const BASE_STEPS: usize = 10_000;
 
 /// Why an expression is rejected, and the position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// The line, counted from 1.
     pub line: usize,
     /// The character in this line, counted from 1.
@@ -53,8 +53,8 @@ pub struct Refusal {
     pub reason: String,
 }
 
-impl Refusal {
-    /// A refusal at a byte of the text.
+impl Rejection {
+    /// A rejection at a byte of the text.
     fn at(text: &str, byte: usize, reason: String) -> Self {
         let mut end = byte.min(text.len());
         while !text.is_char_boundary(end) {
@@ -70,7 +70,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}: {}", self.line, self.column, self.reason)
     }
@@ -101,7 +101,7 @@ pub struct Program(Node);
 
 impl Program {
     /// Compiles an expression.
-    pub fn compile(text: &str) -> Result<Self, Refusal> {
+    pub fn compile(text: &str) -> Result<Self, Rejection> {
         parse::program(text).map(Self)
     }
 

@@ -8,16 +8,16 @@ mod calls;
 
 use super::lex::{self, Spanned, Token, clip};
 use super::tree::{Expression, Node, Operator};
-use super::{MAX_DEPTH, MAX_LENGTH, MAX_NODES, Refusal};
+use super::{MAX_DEPTH, MAX_LENGTH, MAX_NODES, Rejection};
 
 /// Compiles a text to an expression that results in a bool.
-pub(super) fn program(text: &str) -> Result<Node, Refusal> {
+pub(super) fn program(text: &str) -> Result<Node, Rejection> {
     if text.len() > MAX_LENGTH {
         let reason = format!(
             "the expression has {} bytes, the limit is {MAX_LENGTH}",
             text.len()
         );
-        return Err(Refusal::at(text, MAX_LENGTH, reason));
+        return Err(Rejection::at(text, MAX_LENGTH, reason));
     }
     let mut parser = Parser {
         text,
@@ -49,7 +49,7 @@ struct Parser<'t> {
     patterns: usize,
 }
 
-type Parsed = Result<Node, Refusal>;
+type Parsed = Result<Node, Rejection>;
 
 const RELATIONS: &[(&str, Operator)] = &[
     ("==", Operator::Equal),
@@ -114,7 +114,7 @@ impl<'t> Parser<'t> {
         found
     }
 
-    fn need(&mut self, symbol: &str) -> Result<(), Refusal> {
+    fn need(&mut self, symbol: &str) -> Result<(), Rejection> {
         if self.take(symbol) {
             Ok(())
         } else {
@@ -122,26 +122,26 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn refuse<T>(&self, at: usize, reason: impl Into<String>) -> Result<T, Refusal> {
-        Err(Refusal::at(self.text, at, reason.into()))
+    fn reject<T>(&self, at: usize, reason: impl Into<String>) -> Result<T, Rejection> {
+        Err(Rejection::at(self.text, at, reason.into()))
     }
 
     /// Rejects the next token.
-    fn expected<T>(&self, expected: &str) -> Result<T, Refusal> {
+    fn expected<T>(&self, expected: &str) -> Result<T, Rejection> {
         let found = match self.tokens.get(self.next) {
             Some(Spanned { token, start, end }) if *token != Token::End => {
                 clip(self.text.get(*start..*end).unwrap_or_default())
             }
             _ => "the end".to_owned(),
         };
-        self.refuse(self.here(), format!("found {found}, expected {expected}"))
+        self.reject(self.here(), format!("found {found}, expected {expected}"))
     }
 
     fn node(&mut self, at: usize, expression: Expression) -> Parsed {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
             let reason = format!("the expression has too many parts, the limit is {MAX_NODES}");
-            return self.refuse(at, reason);
+            return self.reject(at, reason);
         }
         let depth = Node::deepest(&expression) + 1;
         if depth > MAX_DEPTH {
@@ -154,9 +154,9 @@ impl<'t> Parser<'t> {
         })
     }
 
-    fn too_deep<T>(&self, at: usize) -> Result<T, Refusal> {
+    fn too_deep<T>(&self, at: usize) -> Result<T, Rejection> {
         let reason = format!("the expression is nested too deeply, the limit is {MAX_DEPTH} levels");
-        self.refuse(at, reason)
+        self.reject(at, reason)
     }
 
     /// Applies a grammar rule one nesting level deeper.
@@ -171,14 +171,14 @@ impl<'t> Parser<'t> {
     }
 
     /// Rejects an operand that can never have the expected type.
-    fn kind(&self, node: &Node, expected: &str, what: &str) -> Result<(), Refusal> {
+    fn kind(&self, node: &Node, expected: &str, what: &str) -> Result<(), Rejection> {
         match node.kind() {
-            Some(found) if found != expected => self.refuse(node.at, format!("found a {found}, but {what}")),
+            Some(found) if found != expected => self.reject(node.at, format!("found a {found}, but {what}")),
             _ => Ok(()),
         }
     }
 
-    fn bool(&self, node: &Node, what: &str) -> Result<(), Refusal> {
+    fn bool(&self, node: &Node, what: &str) -> Result<(), Rejection> {
         self.kind(node, "bool", what)
     }
 
@@ -260,7 +260,7 @@ impl<'t> Parser<'t> {
 
     /// Rejects operands that are never comparable, which indicate a mistake, such as a missing
     /// quote.
-    fn comparable(&self, operator: Operator, left: &Node, right: &Node) -> Result<(), Refusal> {
+    fn comparable(&self, operator: Operator, left: &Node, right: &Node) -> Result<(), Rejection> {
         let Some(second) = right.kind() else {
             return Ok(());
         };
@@ -269,7 +269,7 @@ impl<'t> Parser<'t> {
                 return Ok(());
             }
             let reason = format!("found a {second}, expected a list or map after `in`");
-            return self.refuse(right.at, reason);
+            return self.reject(right.at, reason);
         }
         let Some(first) = left.kind() else {
             return Ok(());
@@ -278,7 +278,7 @@ impl<'t> Parser<'t> {
             _ if first == second => Ok(()),
             // Values of every type may be compared with null.
             Operator::Equal | Operator::NotEqual if first == "null" || second == "null" => Ok(()),
-            _ => self.refuse(
+            _ => self.reject(
                 right.at,
                 format!("found a {second}, expected a {first} to compare with"),
             ),
@@ -413,8 +413,8 @@ impl<'t> Parser<'t> {
     fn elements<T>(
         &mut self,
         end: &str,
-        element: fn(&mut Self) -> Result<T, Refusal>,
-    ) -> Result<Vec<T>, Refusal> {
+        element: fn(&mut Self) -> Result<T, Rejection>,
+    ) -> Result<Vec<T>, Rejection> {
         let mut elements = Vec::new();
         while !self.take(end) {
             elements.push(element(self)?);
@@ -432,7 +432,7 @@ impl<'t> Parser<'t> {
         let entries = self.elements("}", |it| {
             let key = it.expression()?;
             if !matches!(key.kind(), None | Some("string" | "number" | "bool")) {
-                return it.refuse(key.at, "expected a string, number or bool as key");
+                return it.reject(key.at, "expected a string, number or bool as key");
             }
             it.need(":")?;
             Ok([key, it.expression()?])
@@ -455,7 +455,7 @@ impl<'t> Parser<'t> {
                 known.extend(&self.variables);
                 let known = known.join(", ");
                 let reason = format!("unknown variable {}, expected one of: {known}", clip(name));
-                self.refuse(at, reason)
+                self.reject(at, reason)
             }
         }
     }

@@ -5,7 +5,7 @@ use regex_lite::Regex;
 /// A node of an expression.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// The byte of the text at which a refusal reports this node.
+    /// The byte of the text at which a rejection reports this node.
     pub(super) at: usize,
     /// One more than the depth of the deepest operand.
     pub(super) depth: usize,

@@ -156,7 +156,7 @@ async fn master_is_not_queried_with_wrong_certificates() {
         let master = MutualTlsMaster::start();
         let lookups = Lookups::start(&keys(&master, authority, client_certificate));
         for _ in 0..2 {
-            eventually("an attempt that is refused", || async {
+            eventually("an attempt that is rejected", || async {
                 match master.handshake_error() {
                     Some(handshake_error) if handshake_error.to_lowercase().contains(why) => Ok(()),
                     handshake_error => {

@@ -25,8 +25,8 @@ pub enum Fault {
     /// No fault.
     #[default]
     None,
-    /// Refuses the query.
-    Refuse,
+    /// Rejects the query.
+    Reject,
     /// Traps when it opens the query.
     TrapOpen,
     /// Loops forever when it opens the query.
@@ -43,13 +43,13 @@ pub enum Fault {
     Long,
     /// Returns two hundred thousand decisions of 12 bytes each.
     Huge,
-    /// Refuses the query with a text that controls a terminal and looks like a log line of the
+    /// Rejects the query with a text that controls a terminal and looks like a log line of the
     /// host.
     Forge,
     /// Replaces every event by something that is not JSON.
     BadJson,
     /// Rejects the configuration.
-    RefuseConfig,
+    RejectConfig,
     /// Traps when it is configured.
     TrapConfig,
 }
@@ -91,7 +91,7 @@ impl Plugin for FaultyEvents {
     #[allow(clippy::panic, reason = "a trap is what was asked for")]
     fn configure(config: Config) -> Result<Self, Vec<ConfigError>> {
         match config.fault {
-            Fault::RefuseConfig => Err(vec![ConfigError::at("/fault", "refused, as asked")]),
+            Fault::RejectConfig => Err(vec![ConfigError::at("/fault", "rejected, as asked")]),
             Fault::TrapConfig => panic!("trapped, as asked"),
             _ => Ok(Self(Rc::new(config))),
         }
@@ -110,7 +110,7 @@ impl Filter for FaultyEvents {
             (fault, _) => fault,
         };
         match fault {
-            Fault::Refuse => Err("refused, as asked".to_owned()),
+            Fault::Reject => Err("rejected, as asked".to_owned()),
             Fault::Forge => Err("no\r\n2026 INFO all is well \u{1b}[2J\0".to_owned()),
             Fault::TrapOpen => panic!("trapped, as asked"),
             Fault::LoopOpen => loop_forever(),
@@ -230,11 +230,11 @@ mod tests {
             view(r#"{"fault": "long"}"#, None).unwrap().decide(&events).len(),
             3
         );
-        assert!(view("{}", Some("refuse")).unwrap_err().contains("as asked"));
-        assert!(view(r#"{"fault": "refuse"}"#, None).is_err());
+        assert!(view("{}", Some("reject")).unwrap_err().contains("as asked"));
+        assert!(view(r#"{"fault": "reject"}"#, None).is_err());
         assert!(view("{}", Some("nonsense")).unwrap_err().contains("nonsense"));
         assert_eq!(
-            plugin::<FaultyEvents>(r#"{"fault": "refuse-config"}"#).unwrap_err()[0].pointer,
+            plugin::<FaultyEvents>(r#"{"fault": "reject-config"}"#).unwrap_err()[0].pointer,
             "/fault"
         );
     }

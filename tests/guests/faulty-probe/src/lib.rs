@@ -36,7 +36,7 @@ pub enum Behaviour {
     /// Returns no result.
     Fail,
     /// Rejects the configuration.
-    Refuse,
+    Reject,
     /// Loops forever.
     Loop,
     /// Allocates memory without limit.
@@ -158,8 +158,8 @@ impl Plugin for FaultyProbe {
     }
 
     fn configure(config: Config) -> Result<Self, Vec<ConfigError>> {
-        if matches!(config.configure, Behaviour::Refuse) {
-            return Err(vec![ConfigError::at("/configure", "refused, as asked")]);
+        if matches!(config.configure, Behaviour::Reject) {
+            return Err(vec![ConfigError::at("/configure", "rejected, as asked")]);
         }
         misbehave(&config.configure);
         Ok(Self {
@@ -466,9 +466,9 @@ mod tests {
     }
 
     #[test]
-    fn configuration_is_refused_and_lines_are_logged_on_request() {
+    fn configuration_is_rejected_and_lines_are_logged_on_request() {
         assert_eq!(
-            plugin::<FaultyProbe>(r#"{"configure": {"do": "refuse"}}"#).unwrap_err()[0].pointer,
+            plugin::<FaultyProbe>(r#"{"configure": {"do": "reject"}}"#).unwrap_err()[0].pointer,
             "/configure"
         );
         end("{}", r#"{"do": "log", "lines": 3, "bytes": 5}"#, |_| {

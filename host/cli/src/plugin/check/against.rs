@@ -26,8 +26,9 @@ pub(super) struct Comparison {
     grants: Map<String, Value>,
     /// Limits that the upgrade's manifest raises: `{"from": …, "to": …}`.
     limits: Map<String, Value>,
-    /// Why a daemon would refuse the upgrade.
-    pub(super) refusal: Option<String>,
+    /// Why a daemon would reject the upgrade.
+    #[serde(rename = "refusal")]
+    pub(super) rejection: Option<String>,
 }
 
 /// Compares an upgrade with the serving version of the plugin in the daemon.
@@ -77,8 +78,8 @@ fn compare(record: &Value, upgrade: &ComponentSummary) -> Comparison {
         imports: upgrade.added_imports(&served_imports),
         grants: added_grants(&record["grants"], &upgrade.grants),
         limits: raised(&record["limits"], &upgrade.limits),
-        refusal: is_served
-            .then(|| upgrade.refusal_as_upgrade(&served_imports))
+        rejection: is_served
+            .then(|| upgrade.rejection_as_upgrade(&served_imports))
             .flatten(),
     }
 }
@@ -132,7 +133,11 @@ fn raised(before: &Value, now: &Value) -> Map<String, Value> {
 impl Comparison {
     /// Rows of the table of stages.
     pub(super) fn rows(&self) -> Vec<Vec<String>> {
-        let verdict = if self.refusal.is_some() { "refused" } else { "ok" };
+        let verdict = if self.rejection.is_some() {
+            "rejected"
+        } else {
+            "ok"
+        };
         let serving = match &self.version {
             Some(version) => format!("version {version} serves"),
             None => "no version serves yet".to_owned(),

@@ -58,8 +58,8 @@ pub(super) fn matcher(kind: Kind, document: &Value) -> String {
         "{id}: {accepted} of {agents} agents may run {subject}.{} Matchers: {matchers}.",
         kind.placement_text(document)
     )];
-    let refusals = items(&document["refusals"]);
-    blocks.push(refusal_table(refusals));
+    let rejections = items(&document["refusals"]);
+    blocks.push(rejection_table(rejections));
     if let Some((canaries, answer)) = canary(document) {
         blocks.push(format!(
             "The answer above is that of the serving versions. {id} is in the share of a canary, which receives the call \
@@ -68,7 +68,7 @@ pub(super) fn matcher(kind: Kind, document: &Value) -> String {
             number(&answer["agents"]),
             canary_failure(answer)
         ));
-        blocks.push(refusal_table(items(&answer["refusals"])));
+        blocks.push(rejection_table(items(&answer["refusals"])));
     }
     let mut notes = Vec::new();
     if let Some(failure) = failure(document) {
@@ -79,7 +79,7 @@ pub(super) fn matcher(kind: Kind, document: &Value) -> String {
              the master, and that other frameworks do not hold all of their resources."
                 .to_owned(),
         );
-    } else if items(&document["constraints"]).is_empty() && refusals.is_empty() {
+    } else if items(&document["constraints"]).is_empty() && rejections.is_empty() {
         notes.push(format!(
             "{id} has no constraints, and no matcher has a rule against these agents."
         ));
@@ -100,16 +100,16 @@ pub(super) fn matcher(kind: Kind, document: &Value) -> String {
 }
 
 /// A table of the number of agents that each condition rejects.
-fn refusal_table(refusals: &[Value]) -> String {
-    let rows: Vec<Vec<String>> = refusals
+fn rejection_table(rejections: &[Value]) -> String {
+    let rows: Vec<Vec<String>> = rejections
         .iter()
-        .map(|refusal| {
+        .map(|rejection| {
             vec![
-                text(&refusal["plugin"]),
-                text(&refusal["condition"]),
-                number(&refusal["agents"]).to_string(),
-                values(refusal),
-                names(&refusal["examples"]),
+                text(&rejection["plugin"]),
+                text(&rejection["condition"]),
+                number(&rejection["agents"]).to_string(),
+                values(rejection),
+                names(&rejection["examples"]),
             ]
         })
         .collect();
@@ -140,13 +140,13 @@ fn canary_failure(answer: &Value) -> String {
 }
 
 /// The attribute values of rejected agents, each with the number of agents.
-fn values(refusal: &Value) -> String {
-    let listed = items(&refusal["values"]).iter().map(|one| {
+fn values(rejection: &Value) -> String {
+    let listed = items(&rejection["values"]).iter().map(|one| {
         let value = one["value"].as_str().unwrap_or("(none)");
         format!("{value}: {}", number(&one["agents"]))
     });
     let mut listed: Vec<String> = listed.collect();
-    let others = number(&refusal["other_values"]);
+    let others = number(&rejection["other_values"]);
     if others > 0 {
         listed.push(format!("others: {others}"));
     }
@@ -389,25 +389,25 @@ mod tests {
 
     use super::*;
 
-    fn placement(agents: u64, refusals: &Value, failure: &Value) -> String {
+    fn placement(agents: u64, rejections: &Value, failure: &Value) -> String {
         matcher(
             Kind::App,
             &json!({
                 "id": "/web", "instances": 3, "subscribed": true, "matchers": ["attributes", "spread"],
                 "constraints": ["rack CLUSTER r1"], "agents": agents, "accepted": 0, "placed": 1,
-                "refusals": refusals, "failure": failure,
+                "refusals": rejections, "failure": failure,
             }),
         )
     }
 
     #[test]
-    fn refusals_name_plugin_condition_and_values() {
-        let refusals = json!([{
+    fn rejections_name_plugin_condition_and_values() {
+        let rejections = json!([{
             "plugin": "attributes", "constraint": 0, "condition": "rack CLUSTER r1", "agents": 9,
             "values": [{"value": "r2", "agents": 5}, {"value": null, "agents": 3}], "other_values": 1,
             "examples": ["a", "b"],
         }]);
-        let text = placement(9, &refusals, &Value::Null);
+        let text = placement(9, &rejections, &Value::Null);
         assert!(
             text.starts_with("/web: 0 of 9 agents may run one more instance. 1 of 3 instances"),
             "{text}"

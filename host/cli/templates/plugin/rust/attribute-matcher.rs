@@ -72,11 +72,11 @@ impl Agents {
                 _ => None,
             }
         };
-        let refuses = |constraint: &Constraint| match constraint {
+        let rejects = |constraint: &Constraint| match constraint {
             Constraint::Field(it) if it.operator == "IS" => attribute(&it.field) != it.operand,
             _ => true,
         };
-        if let Some(at) = task.constraints.iter().position(refuses) {
+        if let Some(at) = task.constraints.iter().position(rejects) {
             return Verdict::Refused(at as u32);
         }
         if attribute("maintenance").as_deref() == Some("true") {

@@ -15,7 +15,7 @@ impl Bootstrap for HostPrinter {
     /// A pure function: the same arguments always give the same result.
     fn prepare(&self, context: Context, script: Vec<u8>) -> Result<Prepared, Refusal> {
         if script.is_empty() {
-            return Err(refused("there is no script to run"));
+            return Err(rejected("there is no script to run"));
         }
         let role = match context.role {
             Role::Server => "server",
@@ -36,7 +36,7 @@ impl Bootstrap for HostPrinter {
 }
 
 /// A rejection. The framework's status shows the message, and the container is not started.
-fn refused(message: &str) -> Refusal {
+fn rejected(message: &str) -> Refusal {
     Refusal {
         message: message.to_owned(),
         retry: false,

@@ -196,7 +196,7 @@ impl DetachedFilter {
 }
 
 impl FilterExplainer {
-    /// Opens the query in each filter. The error is the refusal of a serving filter.
+    /// Opens the query in each filter. The error is the rejection of a serving filter.
     pub(crate) async fn open(
         extension_points: &ExtensionPoints,
         query: Query,
@@ -212,9 +212,9 @@ impl FilterExplainer {
             .map(|(name, active)| DetachedFilter::of(name, active.primary()));
         let mut serving = FilterChain::new(names, detached.collect(), query.clone());
         serving.explanation.failure = failure;
-        // A refusal ends the explanation before any event, as it ends a subscription.
-        if let Some((filter, refusal)) = serving.open().await {
-            return Err(format!("{filter}: {refusal}"));
+        // A rejection ends the explanation before any event, as it ends a subscription.
+        if let Some((filter, rejection)) = serving.open().await {
+            return Err(format!("{filter}: {rejection}"));
         }
         let canaries = filters
             .iter()
@@ -234,10 +234,10 @@ impl FilterExplainer {
                 DetachedFilter::of(name, canary.map_or(active.primary(), |it| &it.version))
             });
             let mut chain = FilterChain::new(names, detached.collect(), query);
-            if let Some((plugin, refusal)) = chain.open().await {
+            if let Some((plugin, rejection)) = chain.open().await {
                 chain.explanation.failure = Some(PluginFailure {
                     plugin: Some(plugin),
-                    message: format!("the query is rejected: {refusal}"),
+                    message: format!("the query is rejected: {rejection}"),
                 });
             }
             explainer.canary = Some((versions, chain));
@@ -286,13 +286,13 @@ impl FilterChain {
         }
     }
 
-    /// Opens the query in each filter. Returns the name of the filter that refuses it, and the
-    /// refusal.
+    /// Opens the query in each filter. Returns the name of the filter that rejects it, and the
+    /// rejection.
     async fn open(&mut self) -> Option<(String, String)> {
         for filter in &mut self.filters {
             match filter.open(&self.view).await {
                 Ok(Ok(())) => {}
-                Ok(Err(refusal)) => return Some((filter.name.clone(), refusal)),
+                Ok(Err(rejection)) => return Some((filter.name.clone(), rejection)),
                 Err(error) => {
                     self.explanation.failure = Some(filter.failure(&error));
                     break;
@@ -372,7 +372,7 @@ impl FilterChain {
                 }
                 return Ok(());
             }
-            Ok(Err(refusal)) => return Err(refused(filter, &refusal)),
+            Ok(Err(rejection)) => return Err(rejected(filter, &rejection)),
             Err(error) => error,
         };
         if !error.is_fault() {
@@ -389,7 +389,7 @@ impl FilterChain {
                         states[index].apply(filter_index, decision);
                     }
                 }
-                Ok(Err(refusal)) => return Err(refused(filter, &refusal)),
+                Ok(Err(rejection)) => return Err(rejected(filter, &rejection)),
                 Err(error) if error.is_fault() && failed < MAX_FAILED => {
                     failed += 1;
                     states[index].removal = Some(Removal::Failed(filter_index, error.to_string()));
@@ -420,10 +420,10 @@ impl FilterChain {
     }
 }
 
-fn refused(filter: &DetachedFilter, refusal: &str) -> PluginFailure {
+fn rejected(filter: &DetachedFilter, rejection: &str) -> PluginFailure {
     PluginFailure {
         plugin: Some(filter.name.clone()),
-        message: format!("the query is rejected: {refusal}"),
+        message: format!("the query is rejected: {rejection}"),
     }
 }
 

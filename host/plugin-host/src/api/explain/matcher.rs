@@ -1,4 +1,4 @@
-//! Explains which condition refuses which agents.
+//! Explains which condition rejects which agents.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,9 +52,10 @@ pub struct MatcherExplanation {
     pub instances: u32,
     /// Number of instances that run and count for constraints.
     pub placed: usize,
-    /// The refused agents, grouped by matcher and constraint. An agent is counted at the first
+    /// The rejected agents, grouped by matcher and constraint. An agent is counted at the first
     /// constraint that its matcher names.
-    pub refusals: Vec<Refusals>,
+    #[serde(rename = "refusals")]
+    pub rejections: Vec<Rejections>,
     /// A matcher that did not answer. No task is launched in this case.
     pub failure: Option<PluginFailure>,
     /// The answer with the canaries, if the task is in the share of at least one.
@@ -62,9 +63,9 @@ pub struct MatcherExplanation {
     pub canary: Option<CanaryAnswer<MatcherExplanation>>,
 }
 
-/// The agents that one condition refuses.
+/// The agents that one condition rejects.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Refusals {
+pub struct Rejections {
     /// The matcher.
     pub plugin: String,
     /// The constraint's place in the definition, from 0. None: a rule of the matcher itself, such as
@@ -72,7 +73,7 @@ pub struct Refusals {
     pub constraint: Option<u32>,
     /// The constraint as it is passed to the matcher: `rack CLUSTER r1`.
     pub condition: String,
-    /// Number of agents that it refuses.
+    /// Number of agents that it rejects.
     pub agents: usize,
     /// Values of the constraint's attribute on these agents, the most frequent one first.
     pub values: Vec<ValueCount>,
@@ -182,19 +183,19 @@ async fn fill_in(
     match evaluate_chain(matchers, &mirror, task, &candidates).await {
         Ok(judged) => {
             let names: Vec<&str> = matchers.iter().map(|it| it.name.as_str()).collect();
-            explanation.accepted = judged.iter().filter(|it| it.refused_by.is_none()).count();
-            explanation.refusals = group(&names, task, &agents_in_order, &judged);
+            explanation.accepted = judged.iter().filter(|it| it.rejected_by.is_none()).count();
+            explanation.rejections = group(&names, task, &agents_in_order, &judged);
         }
         Err(error) => explanation.failure = Some(PluginFailure::from(&error)),
     }
     explanation
 }
 
-/// Groups the refused agents by matcher and constraint.
-fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[ChainVerdict]) -> Vec<Refusals> {
+/// Groups the rejected agents by matcher and constraint.
+fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[ChainVerdict]) -> Vec<Rejections> {
     let mut groups: BTreeMap<(usize, u32), Vec<&Agent>> = BTreeMap::new();
     for (agent, judgement) in agents.iter().zip(judged) {
-        if let (Some(matcher), Verdict::Refused(constraint)) = (judgement.refused_by, judgement.verdict) {
+        if let (Some(matcher), Verdict::Refused(constraint)) = (judgement.rejected_by, judgement.verdict) {
             groups.entry((matcher, constraint)).or_default().push(agent);
         }
     }
@@ -202,7 +203,7 @@ fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[ChainVerdi
         let constraint = task.constraints.get(index as usize);
         let (values, other_values) = constraint.map_or_else(Default::default, |it| values(it, &agents));
         let hosts = agents.iter().map(|agent| clip(&agent.hostname, MAX_TEXT));
-        Refusals {
+        Rejections {
             plugin: matchers[matcher].to_owned(),
             constraint: constraint.map(|_| index),
             condition: constraint.map_or_else(|| "a rule of the matcher itself".to_owned(), condition),
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_agents_are_grouped_by_matcher_and_constraint_with_their_values() {
+    fn rejected_agents_are_grouped_by_matcher_and_constraint_with_their_values() {
         let agents = [
             racked(0, "r1"),
             racked(1, "r2"),
@@ -341,21 +342,21 @@ mod tests {
             constraints: vec![rack("CLUSTER", Some("r1")), rack("UNIQUE", None)],
             ..Task::default()
         };
-        let refused = |matcher, constraint| ChainVerdict {
+        let rejected = |matcher, constraint| ChainVerdict {
             verdict: Verdict::Refused(constraint),
-            refused_by: Some(matcher),
+            rejected_by: Some(matcher),
         };
         let fits = ChainVerdict {
             verdict: Verdict::Fits,
-            refused_by: None,
+            rejected_by: None,
         };
         let judged = [
             fits,
-            refused(0, 0),
-            refused(0, 0),
-            refused(0, 0),
-            refused(1, 1),
-            refused(1, 2),
+            rejected(0, 0),
+            rejected(0, 0),
+            rejected(0, 0),
+            rejected(1, 1),
+            rejected(1, 2),
         ];
         let agents: Vec<&Agent> = agents.iter().collect();
         let groups = group(&["attributes", "spread"], &task, &agents, &judged);

@@ -2,7 +2,7 @@
 
 use transom_registry::{FetchError, signatures::SignatureError};
 
-use super::replayed::ReplayRefusal;
+use super::replayed::ReplayRejection;
 use crate::{
     error::CallError,
     manifest::{ManifestError, imports::ImportError, schema::SchemaError},
@@ -54,7 +54,7 @@ pub(crate) enum AdmissionError {
     #[error("{0}")]
     SelfTest(#[from] SelfTestFailure),
     #[error("{0}")]
-    Replay(#[from] ReplayRefusal),
+    Replay(#[from] ReplayRejection),
     #[error("{0}")]
     CallLog(#[from] LogError),
     #[error("its world differs from that of the serving version, so the two cannot be compared (rollout)")]
@@ -67,7 +67,7 @@ pub(crate) enum AdmissionError {
     Name,
 }
 
-/// When a refused component is retried although its files have not changed.
+/// When a rejected component is retried although its files have not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
     /// At the next scan.

@@ -78,7 +78,7 @@ pub(crate) struct ValidatedComponent<'a> {
 }
 
 impl AdmissionContext {
-    /// Admits or refuses a component. `before`: the imports of the version to be replaced; `None`
+    /// Admits or rejects a component. `before`: the imports of the version to be replaced; `None`
     /// if there is no such version. `serving`: the version whose recorded calls are replayed;
     /// `None` if there is no replay.
     pub(crate) async fn admit(

@@ -9,7 +9,7 @@ use crate::{
 
 /// Why the version may not serve. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub(crate) enum ReplayRefusal {
+pub(crate) enum ReplayRejection {
     #[error(
         "{count} of {compared} recorded calls ({percent:.1} %) were answered differently, {allowed} % are allowed (replay.max-differences-percent); {example}"
     )]
@@ -37,10 +37,10 @@ pub(super) fn judge(
     plan: &ReplayPlan,
     report: &ReplayReport,
     is_recording: bool,
-) -> Result<String, ReplayRefusal> {
+) -> Result<String, ReplayRejection> {
     let (compared, percent) = (report.compared, report.percent());
     if percent > plan.max_differences_percent || report.skipped.given_up > 0 {
-        return Err(ReplayRefusal::Differs {
+        return Err(ReplayRejection::Differs {
             count: report.different + report.failed,
             compared,
             percent,
@@ -49,7 +49,7 @@ pub(super) fn judge(
         });
     }
     if report.skipped.late > 0 {
-        return Err(ReplayRefusal::TooLong {
+        return Err(ReplayRejection::TooLong {
             compared,
             late: report.skipped.late,
             timeout: plan.timeout,
@@ -63,7 +63,7 @@ pub(super) fn judge(
         };
         return match plan.without_calls {
             WithoutCalls::Admit => Ok(format!("no recorded calls{why}")),
-            WithoutCalls::Reject => Err(ReplayRefusal::NoCalls(why)),
+            WithoutCalls::Reject => Err(ReplayRejection::NoCalls(why)),
         };
     }
     let skipped = match report.skipped.total() {
@@ -150,12 +150,12 @@ mod tests {
             },
             ..ReplayReport::default()
         };
-        let refusal = judge(&PLAN, &masked, true).unwrap_err().to_string();
-        assert!(refusal.ends_with(": 7 have masked secrets"), "{refusal}");
-        let refusal = judge(&PLAN, &ReplayReport::default(), false)
+        let rejection = judge(&PLAN, &masked, true).unwrap_err().to_string();
+        assert!(rejection.ends_with(": 7 have masked secrets"), "{rejection}");
+        let rejection = judge(&PLAN, &ReplayReport::default(), false)
             .unwrap_err()
             .to_string();
-        assert!(refusal.contains("plugins.recording"), "{refusal}");
+        assert!(rejection.contains("plugins.recording"), "{rejection}");
         let plan = ReplayPlan {
             without_calls: WithoutCalls::Admit,
             ..PLAN

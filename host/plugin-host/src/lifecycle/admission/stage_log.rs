@@ -54,7 +54,7 @@ pub(crate) struct StageRecord {
 /// Maximum bytes of a note.
 const MAX_NOTE_BYTES: usize = 2048;
 
-/// The stages so far. The last one is in progress, or refused the component.
+/// The stages so far. The last one is in progress, or rejected the component.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StageLog {
     records: Vec<StageRecord>,

@@ -229,22 +229,22 @@ impl Directory {
                     Ok(())
                 }
             }
-            Some(Err(refused)) => Err(refused),
+            Some(Err(rejected)) => Err(rejected),
             None => Ok(()),
         };
         match (admitted, &admission.origin) {
-            (Err(refused), _) => {
+            (Err(rejected), _) => {
                 if let Some(plugin) = self.plugins.get_mut(name) {
-                    plugin.retry = refused.retry();
+                    plugin.retry = rejected.retry();
                 }
-                self.refuse(name, &refused, false).await;
+                self.reject(name, &rejected, false).await;
             }
             (Ok(()), Origin::Image(image)) => self.sources.admitted(image).await,
             (Ok(()), Origin::File { .. }) => {}
         }
     }
 
-    /// The origin of the files that were admitted or refused last.
+    /// The origin of the files that were admitted or rejected last.
     pub(super) fn files_from(&self, name: &str) -> FilesFrom {
         let uploaded = self
             .plugins

@@ -60,8 +60,8 @@ impl Directory {
                     "shadow or canary dropped: another version serves now"
                 ),
                 Effect::Disable { reason } => self.take_out_of_service(name, &reason),
-                Effect::ShowRefusal { reason } => self.change_table(|table| {
-                    table.refusals.insert(name.to_owned(), reason);
+                Effect::ShowRejection { reason } => self.change_table(|table| {
+                    table.rejections.insert(name.to_owned(), reason);
                 }),
                 Effect::Forget => self.forget(name),
                 Effect::Record(report) => self.record(name, report).await,
@@ -71,12 +71,12 @@ impl Directory {
         published
     }
 
-    /// Refuses the files in the directory. `unreadable`: every scan reads these files again, so a
-    /// repeated refusal is not published.
-    pub(super) async fn refuse(&mut self, name: &str, refused: &AdmissionError, unreadable: bool) {
+    /// Rejects the files in the directory. `unreadable`: every scan reads these files again, so a
+    /// repeated rejection is not published.
+    pub(super) async fn reject(&mut self, name: &str, rejected: &AdmissionError, unreadable: bool) {
         // The reason may quote the files.
-        let reason = clip(&printable(&refused.to_string()), MAX_REASON_BYTES);
-        if unreadable && self.table.load().refusals.get(name) == Some(&reason) {
+        let reason = clip(&printable(&rejected.to_string()), MAX_REASON_BYTES);
+        if unreadable && self.table.load().rejections.get(name) == Some(&reason) {
             return;
         }
         // There was no decision about unreadable files, and uploaded files are always readable.
@@ -85,7 +85,7 @@ impl Directory {
         } else {
             self.files_from(name)
         };
-        self.apply(name, Event::Refused { reason, by }).await;
+        self.apply(name, Event::Rejected { reason, by }).await;
     }
 
     /// Removes a plugin whose files, or whose manifest, were removed.
@@ -123,7 +123,7 @@ impl Directory {
         });
         let mut before = None;
         self.change_table(|table| {
-            table.refusals.remove(name);
+            table.rejections.remove(name);
             table.disabled.remove(name);
             before = table.serving.insert(name.to_owned(), serving);
         });
@@ -179,7 +179,7 @@ impl Directory {
             serving.with_candidate(&candidate, &setup)
         });
         self.change_table(|table| {
-            table.refusals.remove(name);
+            table.rejections.remove(name);
             if let Some(active) = active {
                 table.serving.insert(name.to_owned(), active);
             }
@@ -206,7 +206,7 @@ impl Directory {
         self.change_table(|table| {
             table.serving.remove(name);
             table.disabled.remove(name);
-            table.refusals.remove(name);
+            table.rejections.remove(name);
         });
         self.metrics.forget(name);
         self.sources.removed(name);
@@ -221,7 +221,7 @@ impl Directory {
             .with_reason(report.reason.as_deref())
             .with_files(self.files_of(name));
         match report.outcome {
-            AdmissionOutcome::Refused => self.metrics.count_refusal(name),
+            AdmissionOutcome::Rejected => self.metrics.count_rejection(name),
             AdmissionOutcome::RolledBack => self.metrics.count_rollback(name),
             AdmissionOutcome::Promoted => self.metrics.count_promotion(name),
             AdmissionOutcome::Aborted => self.metrics.count_abort(name),
@@ -299,7 +299,7 @@ impl Directory {
                 digest: info.digest,
                 reason,
             },
-            (AdmissionOutcome::Refused, _) => Change::Refused { name, reason },
+            (AdmissionOutcome::Rejected, _) => Change::Refused { name, reason },
             (AdmissionOutcome::Removed, _) => Change::Removed { name },
             // All other outcomes have a version.
             (_, None) => return None,

@@ -63,7 +63,7 @@ pub(super) async fn names(dir: &Path) -> io::Result<Names> {
             Some("toml") => &mut found.manifests,
             _ => continue,
         };
-        // Directories are ignored. Other special files are refused when they are read.
+        // Directories are ignored. Other special files are rejected when they are read.
         let is_folder = tokio::fs::metadata(entry.path())
             .await
             .is_ok_and(|meta| meta.is_dir());
@@ -111,7 +111,7 @@ pub(super) async fn read(
     }))
 }
 
-/// Whether the name exists. True for a dangling link, which has to be refused and not treated as a
+/// Whether the name exists. True for a dangling link, which has to be rejected and not treated as a
 /// missing file.
 pub(super) async fn file_exists(path: &Path) -> bool {
     match tokio::fs::symlink_metadata(path).await {

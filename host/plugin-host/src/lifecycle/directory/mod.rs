@@ -131,7 +131,7 @@ pub(crate) struct Directory {
     judgements: mpsc::Sender<CandidateJudged>,
     inbox: Inbox,
     plugins: BTreeMap<String, Plugin>,
-    /// Files refused for their names, in escaped form.
+    /// Files rejected for their names, in escaped form.
     misnamed: BTreeSet<String>,
     admissions: BTreeMap<String, Admission>,
     rollbacks: BTreeMap<String, PendingRollback>,
@@ -159,7 +159,7 @@ struct Plugin {
     /// Digest of the files that were read last; their admission may be in progress. `None` if they
     /// were unreadable.
     fingerprint: Option<Fingerprint>,
-    /// Digest of the files that were admitted or refused last.
+    /// Digest of the files that were admitted or rejected last.
     decided: Option<Fingerprint>,
     /// Digest of the files that an operator uploaded last.
     uploaded: Option<Fingerprint>,
@@ -167,7 +167,7 @@ struct Plugin {
     retry: Option<Retry>,
 }
 
-/// A caller of a rescan, which waits until all found files are admitted or refused.
+/// A caller of a rescan, which waits until all found files are admitted or rejected.
 struct RescanWaiter {
     answer: oneshot::Sender<Vec<Change>>,
     changes: Vec<Change>,
@@ -376,7 +376,7 @@ impl Directory {
         match command {
             Command::Rescan(answer) => {
                 self.sources.refresh();
-                self.retry_refused(Retry::OnRescan);
+                self.retry_rejected(Retry::OnRescan);
                 self.waiters.push(RescanWaiter {
                     answer,
                     changes: Vec::new(),

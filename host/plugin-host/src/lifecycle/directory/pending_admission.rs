@@ -129,8 +129,8 @@ pub(super) async fn admit_record(
         origin: stored.origin.unwrap_or(Origin::File { signature: None }),
     };
     let admitted = admission_context.admit(name, &files, None, None, metrics).await;
-    admitted.map_err(|refused| CommandError::Refused {
+    admitted.map_err(|rejected| CommandError::Rejected {
         name: name.to_owned(),
-        reason: refused.to_string(),
+        reason: rejected.to_string(),
     })
 }

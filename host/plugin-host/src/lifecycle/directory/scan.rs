@@ -31,7 +31,7 @@ impl Directory {
             path: dir.clone(),
             source,
         })?;
-        self.retry_refused(Retry::AtNextScan);
+        self.retry_rejected(Retry::AtNextScan);
         let mut manifests = self.manifests_with_source(found.manifests).await;
         let names: BTreeSet<String> = found
             .components
@@ -49,7 +49,7 @@ impl Directory {
             self.remove(&name).await;
         }
         self.sources.keep_only(&names);
-        self.refuse_misnamed(found.misnamed);
+        self.reject_misnamed(found.misnamed);
         let mut names: Vec<String> = names.into_iter().collect();
         self.sort_bound_first(&mut names);
         // Known plugins come first, so that new files do not displace serving plugins.
@@ -60,8 +60,8 @@ impl Directory {
         });
         for (position, name) in known.into_iter().chain(new).enumerate() {
             if position >= MAX_COMPONENTS {
-                let refused = Err(AdmissionError::TooMany(MAX_COMPONENTS));
-                self.check_files(&name, refused, mode).await;
+                let rejected = Err(AdmissionError::TooMany(MAX_COMPONENTS));
+                self.check_files(&name, rejected, mode).await;
                 continue;
             }
             let found = match manifests.remove(&name) {
@@ -74,7 +74,7 @@ impl Directory {
     }
 
     /// Returns the manifests without a component that name a source. An unreadable manifest is
-    /// included, so that it is refused with the reason.
+    /// included, so that it is rejected with the reason.
     async fn manifests_with_source(
         &self,
         names: BTreeSet<String>,
@@ -102,7 +102,7 @@ impl Directory {
     ) {
         let files = match found {
             Ok(found) => self.with_component(name, found).await,
-            Err(refused) => Err(refused),
+            Err(rejected) => Err(rejected),
         };
         match files.transpose() {
             Some(files) => self.check_files(name, files, mode).await,
@@ -147,11 +147,11 @@ impl Directory {
     }
 
     /// Handles a component that is being fetched: the serving version stays active, and an earlier
-    /// refusal no longer applies.
+    /// rejection no longer applies.
     fn on_fetching(&self, name: &str) {
-        if self.table.load().refusals.contains_key(name) {
+        if self.table.load().rejections.contains_key(name) {
             self.change_table(|table| {
-                table.refusals.remove(name);
+                table.rejections.remove(name);
             });
         }
     }
@@ -185,9 +185,9 @@ impl Directory {
         self.cancel_pending(name);
         let files = match files {
             Ok(files) => files,
-            Err(refused) => {
+            Err(rejected) => {
                 self.plugins.entry(name.to_owned()).or_default().fingerprint = None;
-                self.refuse(name, &refused, true).await;
+                self.reject(name, &rejected, true).await;
                 return;
             }
         };
@@ -199,8 +199,8 @@ impl Directory {
         }
     }
 
-    /// Retries components that were refused for temporary reasons.
-    pub(super) fn retry_refused(&mut self, when: Retry) {
+    /// Retries components that were rejected for temporary reasons.
+    pub(super) fn retry_rejected(&mut self, when: Retry) {
         for plugin in self.plugins.values_mut() {
             let due = plugin.retry.take_if(|it| *it == Retry::AtNextScan || *it == when);
             if due.is_some() {
@@ -209,17 +209,17 @@ impl Directory {
         }
     }
 
-    /// Refuses files with invalid names. The names are shown in escaped form, and no record is
+    /// Rejects files with invalid names. The names are shown in escaped form, and no record is
     /// added.
-    fn refuse_misnamed(&mut self, found: BTreeSet<String>) {
+    fn reject_misnamed(&mut self, found: BTreeSet<String>) {
         for name in self.misnamed.difference(&found) {
-            self.change_table(|table| drop(table.refusals.remove(name)));
+            self.change_table(|table| drop(table.rejections.remove(name)));
             self.metrics.forget(name);
         }
         for name in found.difference(&self.misnamed).cloned().collect::<Vec<_>>() {
             let reason = AdmissionError::Name.to_string();
-            self.change_table(|table| drop(table.refusals.insert(name.clone(), reason.clone())));
-            self.metrics.count_refusal(&name);
+            self.change_table(|table| drop(table.rejections.insert(name.clone(), reason.clone())));
+            self.metrics.count_rejection(&name);
             self.publish(Change::Refused { name, reason });
         }
         self.misnamed = found;

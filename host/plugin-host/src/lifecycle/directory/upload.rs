@@ -165,7 +165,7 @@ impl Directory {
         if let Some(plugin) = self.plugins.get_mut(name)
             && plugin.retry.take().is_some()
         {
-            // The same files were refused for a temporary reason, so they are admitted again.
+            // The same files were rejected for a temporary reason, so they are admitted again.
             plugin.fingerprint = None;
         }
         let found = self.read(name).await;

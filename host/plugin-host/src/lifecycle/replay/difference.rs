@@ -153,11 +153,12 @@ fn describe_value(path: &[String], value: Option<&Value>) -> String {
         Some(Value::Number(number)) => match path {
             // The status or the exit code of a probe.
             [_, kind] if ["http", "command"].contains(&kind.as_str()) => format!("{kind} {number}"),
-            [_, member] if member.parse::<usize>().is_err() => "refused".to_owned(),
+            [_, member] if member.parse::<usize>().is_err() => "rejected".to_owned(),
             _ => "index".to_owned(),
         },
         Some(Value::Object(members)) => match members.iter().next() {
             Some((name, _)) if name == "expect" => "answered".to_owned(),
+            Some((name, _)) if name == "refused" => "rejected".to_owned(),
             Some((name, Value::String(text))) if name == "failed" => format!("failed {text}"),
             Some((name, _)) => name.clone(),
             None => "nothing".to_owned(),
@@ -196,19 +197,19 @@ mod tests {
                 "evaluate",
                 json!({"a": "fits", "b": 0}),
                 json!({"a": "fits", "b": "fits"}),
-                "evaluate: refused -> fits",
+                "evaluate: rejected -> fits",
             ),
             (
                 "evaluate",
                 json!({"a": "fits"}),
                 json!({"a": 1}),
-                "evaluate: fits -> refused",
+                "evaluate: fits -> rejected",
             ),
             (
                 "evaluate",
                 json!({"a": 0}),
                 json!({"a": 1}),
-                "evaluate: another refused",
+                "evaluate: another rejected",
             ),
             (
                 "place",
@@ -276,13 +277,13 @@ mod tests {
             let found = kind(call, expect(recorded.clone()), expect(found.clone()));
             assert_eq!(found.as_deref(), Some(expected), "{recorded}");
         }
-        let refused = json!({"refused": true});
+        let rejected = json!({"refused": true});
         let opened = expect(json!([]));
         assert_eq!(
-            kind("open", opened, refused.clone()).as_deref(),
-            Some("open: answered -> refused")
+            kind("open", opened, rejected.clone()).as_deref(),
+            Some("open: answered -> rejected")
         );
-        assert_eq!(kind("open", refused.clone(), refused), None);
+        assert_eq!(kind("open", rejected.clone(), rejected), None);
         let masked = expect(json!([{"replace": {"token": "********"}}]));
         assert_eq!(
             kind("decide", masked, expect(json!([{"replace": {"token": "x"}}]))),

@@ -62,7 +62,7 @@ pub struct Skipped {
 /// Differences of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DifferenceGroup {
-    /// The kind, such as `evaluate: fits -> refused`.
+    /// The kind, such as `evaluate: fits -> rejected`.
     pub kind: String,
     /// Calls with a difference of this kind. A call counts for its first difference only.
     pub calls: u64,

@@ -22,7 +22,7 @@ pub(in crate::lifecycle) enum Event<V> {
     /// After a restart: the version that served before, which is not the one in the directory.
     Restored { version: V },
     /// The files in the directory did not pass admission.
-    Refused { reason: String, by: FilesFrom },
+    Rejected { reason: String, by: FilesFrom },
     /// An operator rolled back to an earlier version.
     RolledBack { version: V, by: String, reason: String },
     /// An operator promoted the candidate.
@@ -76,8 +76,8 @@ pub(in crate::lifecycle) enum Effect<V> {
     CandidateDropped(RolloutKind),
     /// Take the serving version out of service.
     Disable { reason: String },
-    /// Show why the files were refused.
-    ShowRefusal { reason: String },
+    /// Show why the files were rejected.
+    ShowRejection { reason: String },
     /// Remove the plugin's data.
     Forget,
     /// Add an admission record.

@@ -13,7 +13,7 @@
 //!   any state -- rollback --> Serving        any state -- files removed --> Absent
 //! ```
 //!
-//! A refusal and an unfinished admission do not change the state: the serving version continues.
+//! A rejection and an unfinished admission do not change the state: the serving version continues.
 //! [`transition`] reads neither the clock nor the table; the directory's task executes the effects
 //! in their order.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
@@ -181,7 +181,7 @@ pub(super) fn transition<V: Clone>(
             };
             (PluginState::ServingWithCandidate(candidacy), Vec::new())
         }
-        (Event::Refused { reason, by }, state) => refuse(state, reason, by),
+        (Event::Rejected { reason, by }, state) => reject(state, reason, by),
         (Event::Removed, _) => remove(),
         // The event concerns a version that was replaced or a candidate that ended in the meantime.
         (
@@ -307,20 +307,20 @@ fn abort_candidate<V: Clone>(
     (state, effects)
 }
 
-fn refuse<V: Clone>(
+fn reject<V: Clone>(
     state: PluginState<V>,
     reason: String,
     by: FilesFrom,
 ) -> (PluginState<V>, Vec<Effect<V>>) {
     let report = ChangeReport {
-        outcome: AdmissionOutcome::Refused,
+        outcome: AdmissionOutcome::Rejected,
         version: None,
         from: None,
         by: by.name().to_owned(),
         reason: Some(reason.clone()),
     };
     let effects = vec![
-        Effect::ShowRefusal { reason },
+        Effect::ShowRejection { reason },
         Effect::Record(report.clone()),
         Effect::Publish(report),
     ];

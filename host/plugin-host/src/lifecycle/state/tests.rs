@@ -121,7 +121,7 @@ fn describe_effects(effects: &[Effect<&'static str>]) -> String {
         Effect::EndCandidate => "end candidate".to_owned(),
         Effect::CandidateDropped(kind) => format!("drop {kind:?}"),
         Effect::Disable { .. } => "disable".to_owned(),
-        Effect::ShowRefusal { .. } => "refuse".to_owned(),
+        Effect::ShowRejection { .. } => "reject".to_owned(),
         Effect::Forget => "forget".to_owned(),
         Effect::Record(report) => format!(
             "record {:?} {} by {}",
@@ -320,15 +320,15 @@ fn plugin_state_follows_events() {
             serving("b", 1),
             String::new(),
         ),
-        // Refused and removed files.
+        // Rejected and removed files.
         (
             shadowed(Some("a")),
-            Event::Refused {
+            Event::Rejected {
                 reason: "x".to_owned(),
                 by: FilesFrom::Directory,
             },
             shadowed(Some("a")),
-            "refuse, record Refused - by directory, publish Refused".to_owned(),
+            "reject, record Rejected - by directory, publish Rejected".to_owned(),
         ),
         (
             shadowed(Some("a")),
@@ -457,12 +457,12 @@ fn canary_is_promoted_aborted_or_dropped() {
         ),
         (
             with_canary(None),
-            Event::Refused {
+            Event::Rejected {
                 reason: "x".to_owned(),
                 by: FilesFrom::Upload,
             },
             with_canary(None),
-            "refuse, record Refused - by upload, publish Refused".to_owned(),
+            "reject, record Rejected - by upload, publish Rejected".to_owned(),
         ),
         (
             with_canary(Some("a")),

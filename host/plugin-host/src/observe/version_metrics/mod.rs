@@ -30,7 +30,7 @@ use crate::{error::CallError, fault::Fault};
 pub(crate) enum CallOutcome {
     Answered,
     /// Answered with an error that the world defines: a rejected query, a probe without a result.
-    Refused,
+    Rejected,
     /// Trapped, exceeded its memory limit, or returned an invalid answer.
     Trapped,
     /// Stopped because it exceeded its limit of wall-clock or processor time.
@@ -44,7 +44,7 @@ pub(crate) enum CallOutcome {
 impl CallOutcome {
     const ALL: &'static [CallOutcome] = &[
         CallOutcome::Answered,
-        CallOutcome::Refused,
+        CallOutcome::Rejected,
         CallOutcome::Trapped,
         CallOutcome::TimedOut,
         CallOutcome::Busy,
@@ -55,7 +55,7 @@ impl CallOutcome {
     pub(crate) fn name(self) -> &'static str {
         match self {
             CallOutcome::Answered => "ok",
-            CallOutcome::Refused => "error",
+            CallOutcome::Rejected => "error",
             CallOutcome::Trapped => "trap",
             CallOutcome::TimedOut => "timeout",
             CallOutcome::Busy => "busy",
@@ -339,7 +339,7 @@ impl VersionMetrics {
     pub(crate) fn calls(&self) -> u64 {
         let executed = [
             CallOutcome::Answered,
-            CallOutcome::Refused,
+            CallOutcome::Rejected,
             CallOutcome::Trapped,
             CallOutcome::TimedOut,
         ];

@@ -245,10 +245,10 @@ mod tests {
                 Err(CompileError::TimedOut(_) | CompileError::Starved { .. })
             ));
         }
-        let refused = compilers.run(|| Ok(())).await.unwrap_err();
+        let rejected = compilers.run(|| Ok(())).await.unwrap_err();
         assert!(
-            matches!(refused, CompileError::NoFreeSlot(MAX_CONCURRENT, _)),
-            "{refused}"
+            matches!(rejected, CompileError::NoFreeSlot(MAX_CONCURRENT, _)),
+            "{rejected}"
         );
         drop(releases);
         let patient = Compilers {

@@ -202,7 +202,7 @@ pub(super) mod events {
 
 pub(super) mod bootstrap {
     use super::super::bindings::bootstrap::exports::transom::bootstrap::bootstrap as wit;
-    use crate::worlds::bootstrap::{Context, Prepared, Refusal, Role};
+    use crate::worlds::bootstrap::{Context, Prepared, Rejection, Role};
     use transom_common::text::one_line;
 
     pub(crate) fn context(context: Context) -> wit::Context {
@@ -235,10 +235,10 @@ pub(super) mod bootstrap {
         }
     }
 
-    pub(crate) fn refusal(refusal: &wit::Refusal) -> Refusal {
-        Refusal {
-            message: one_line(&refusal.message),
-            retry: refusal.retry,
+    pub(crate) fn rejection(rejection: &wit::Refusal) -> Rejection {
+        Rejection {
+            message: one_line(&rejection.message),
+            retry: rejection.retry,
         }
     }
 }

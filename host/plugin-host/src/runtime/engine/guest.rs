@@ -256,7 +256,7 @@ impl ResourceLimiter for Limiter {
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         if desired as u64 > self.memory {
-            self.meter.refuse_memory(self.memory);
+            self.meter.reject_memory(self.memory);
             return Err(wasmtime::Error::msg("memory limit exceeded"));
         }
         self.context.metrics.raise_memory_peak(desired as u64);
@@ -270,7 +270,7 @@ impl ResourceLimiter for Limiter {
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         if desired as u64 > self.table {
-            self.meter.refuse_table(self.table);
+            self.meter.reject_table(self.table);
             return Err(wasmtime::Error::msg("table limit exceeded"));
         }
         Ok(true)

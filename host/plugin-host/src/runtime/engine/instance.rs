@@ -79,7 +79,7 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Sends an error as the result of a call.
-    fn refuse(call: Self::Call, error: CallError);
+    fn reject(call: Self::Call, error: CallError);
 
     /// The serial number of the instance that a call is bound to. None: any.
     fn bound_instance(_call: &Self::Call) -> Option<u64> {
@@ -87,8 +87,8 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
     }
 
     /// Sends the result of a call whose instance no longer exists.
-    fn refuse_lost(call: Self::Call) {
-        Self::refuse(call, CallError::Stopped);
+    fn reject_lost(call: Self::Call) {
+        Self::reject(call, CallError::Stopped);
     }
 
     /// Whether dropping the instance would lose work in progress.
@@ -102,7 +102,7 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
 pub(super) enum AnswerKind {
     Answer,
     /// An error of the component.
-    Refusal,
+    Rejection,
     /// A step of an attempt that is not finished.
     Step,
 }
@@ -232,19 +232,19 @@ impl<W: World> Instance<W> {
 
     /// Sends a result; returns the fault if the instance failed.
     pub(super) fn answer<T>(&self, reply: Reply<T>, result: Result<T, Fault>) -> Result<(), Fault> {
-        self.answer_or_refuse(reply, result, |_| false)
+        self.answer_or_reject(reply, result, |_| false)
     }
 
     /// Like [`Instance::answer`], for calls whose result may be an error of the component.
-    pub(super) fn answer_or_refuse<T>(
+    pub(super) fn answer_or_reject<T>(
         &self,
         reply: Reply<T>,
         result: Result<T, Fault>,
-        is_refusal: impl FnOnce(&T) -> bool,
+        is_rejection: impl FnOnce(&T) -> bool,
     ) -> Result<(), Fault> {
         self.answer_as(reply, result, |answer| {
-            if is_refusal(answer) {
-                AnswerKind::Refusal
+            if is_rejection(answer) {
+                AnswerKind::Rejection
             } else {
                 AnswerKind::Answer
             }
@@ -267,7 +267,7 @@ impl<W: World> Instance<W> {
                     self.context.health.record_answer();
                 }
                 self.record_outcome(match kind {
-                    AnswerKind::Refusal => CallOutcome::Refused,
+                    AnswerKind::Rejection => CallOutcome::Rejected,
                     AnswerKind::Answer | AnswerKind::Step => CallOutcome::Answered,
                 });
                 (Ok(value), Ok(()))

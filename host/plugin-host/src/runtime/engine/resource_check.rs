@@ -1,7 +1,7 @@
 //! Checks before the first instance that a component fits into the instance pool and its own
 //! limits.
 //!
-//! The engine refuses to load a component that exceeds its pool. The component is then loaded in an
+//! The engine does not load a component that exceeds its pool. The component is then loaded in an
 //! engine without a pool and its requirements are read from there, so that the error names the
 //! limit. For requirements that only the engine counts (core instances, their sizes) the error
 //! quotes the engine.

@@ -57,7 +57,7 @@ impl<W: World> InstanceTask<W> {
         let work = async {
             while let Some(queued_call) = self.next(&mut calls).await {
                 if Instant::now() > queued_call.deadline {
-                    W::refuse(queued_call.call, busy(&self.factory.context));
+                    W::reject(queued_call.call, busy(&self.factory.context));
                 } else {
                     queued_call.wait.record_wait();
                     self.serve(queued_call.call, &queued_call.trace).await;
@@ -95,11 +95,11 @@ impl<W: World> InstanceTask<W> {
 
     async fn serve(&mut self, call: W::Call, trace: &TraceContext) {
         match self.target(&call) {
-            Target::Gone => W::refuse_lost(call),
+            Target::Gone => W::reject_lost(call),
             Target::Draining => self.serve_draining(call, trace).await,
             Target::Active => match self.ensure_ready().await {
                 Ok(()) => self.serve_active(call, trace).await,
-                Err(error) => W::refuse(call, error),
+                Err(error) => W::reject(call, error),
             },
         }
     }
@@ -125,7 +125,7 @@ impl<W: World> InstanceTask<W> {
     async fn serve_active(&mut self, call: W::Call, trace: &TraceContext) {
         // The instance is moved out for the call, so that a cancelled call drops it.
         let Some(instance) = self.instance.take() else {
-            return W::refuse_lost(call);
+            return W::reject_lost(call);
         };
         let Some(mut instance) = run_call(instance, &self.shared, call, trace).await else {
             return;
@@ -139,7 +139,7 @@ impl<W: World> InstanceTask<W> {
 
     async fn serve_draining(&mut self, call: W::Call, trace: &TraceContext) {
         let Some(instance) = self.draining.take() else {
-            return W::refuse_lost(call);
+            return W::reject_lost(call);
         };
         if let Some(mut instance) = run_call(instance, &self.shared, call, trace).await
             && W::drop_orphans(&mut instance, &self.shared).await.is_ok()

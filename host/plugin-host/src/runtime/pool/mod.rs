@@ -102,7 +102,7 @@ struct Slot<W: World> {
 
 struct QueuedCall<W: World> {
     call: W::Call,
-    /// A call that has not started by then is refused as busy.
+    /// A call that has not started by then is rejected as busy.
     deadline: Instant,
     wait: QueueWait,
     /// The caller's trace context.
@@ -402,13 +402,13 @@ impl<W: World> DedicatedInstance<W> {
             self.created = true;
             match factory.create(1).await {
                 Ok(instance) => self.instance = Some(instance),
-                Err(error) => return W::refuse(call, error),
+                Err(error) => return W::reject(call, error),
             }
         }
         wait.record_wait();
         match self.instance.take() {
             Some(instance) => self.instance = run_call(instance, &self.shared, call, trace).await,
-            None => W::refuse_lost(call),
+            None => W::reject_lost(call),
         }
     }
 }

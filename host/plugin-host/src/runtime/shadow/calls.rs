@@ -18,7 +18,7 @@ use crate::{
         recording::ObservedCall,
     },
     worlds::{
-        bootstrap::{Context, Prepared, Refusal, Role},
+        bootstrap::{Context, Prepared, Rejection, Role},
         events::{Decision, Event, Query, SharedQuery},
         matcher::{Constraint, ConstraintError, Task, Verdict},
         probe::Request,
@@ -330,7 +330,7 @@ pub(crate) struct Prepare {
 }
 
 impl RepeatableCall<Bootstrap> for Prepare {
-    type Answer = Result<Prepared, Refusal>;
+    type Answer = Result<Prepared, Rejection>;
 
     fn key(&self, hash: &mut KeyHash) {
         // The key omits the task's id, which changes when the container is started again.

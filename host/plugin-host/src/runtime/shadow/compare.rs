@@ -26,7 +26,7 @@ use crate::{
         pool::Version,
     },
     worlds::{
-        bootstrap::{Prepared, Refusal},
+        bootstrap::{Prepared, Rejection},
         events::Decision,
         matcher::ConstraintError,
         step::Step,
@@ -210,7 +210,7 @@ impl Debug for ByDocument {
 }
 
 impl Comparable for Bootstrap {
-    type Sample = (Prepare, Result<Prepared, Refusal>);
+    type Sample = (Prepare, Result<Prepared, Rejection>);
 
     async fn compare(version: &Version<Self>, sample: Self::Sample) -> Result<Comparison, CallError> {
         let (prepare, first) = sample;

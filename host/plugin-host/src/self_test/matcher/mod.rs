@@ -23,7 +23,7 @@
 //! `place = 2` in place of `kill`, which expects the chosen agents in their order, and `validate =
 //! true`, which expects the indices of the invalid constraints.
 //!
-//! Exact answers: `expect = { a = "fits", b = 0 }` names the constraint that refuses a candidate;
+//! Exact answers: `expect = { a = "fits", b = 0 }` names the constraint that rejects a candidate;
 //! `expect = [2]` lists the killed instances as indices into `placed`.
 
 mod agents;
@@ -108,7 +108,7 @@ enum Expected {
 enum GivenVerdict {
     Fits(Fits),
     /// The index of the constraint.
-    Refused(u32),
+    Rejected(u32),
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
@@ -121,7 +121,7 @@ impl GivenVerdict {
     fn of(verdict: Verdict) -> GivenVerdict {
         match verdict {
             Verdict::Fits => GivenVerdict::Fits(Fits::Fits),
-            Verdict::Refused(constraint) => GivenVerdict::Refused(constraint),
+            Verdict::Refused(constraint) => GivenVerdict::Rejected(constraint),
         }
     }
 }

@@ -95,7 +95,7 @@ impl FuzzReport {
 
 /// The outcome of one input.
 enum Outcome {
-    /// The component answered or refused.
+    /// The component answered or rejected.
     Passed,
     /// The input is impossible: the case contradicts itself, or an answer does not fit the step.
     Impossible,

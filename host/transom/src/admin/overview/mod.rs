@@ -177,7 +177,7 @@ fn plugins(host: &Plugins, services: &Services) -> document::Plugins {
         dir: dir.display().to_string(),
         total: list.len() as u64,
         serving: count(|status| status.state == PluginState::Serving),
-        refused: count(|status| status.refusal.is_some()),
+        rejected: count(|status| status.refusal.is_some()),
         disabled: count(|status| status.state == PluginState::Disabled),
         quarantined,
         shadows: list

@@ -5,7 +5,7 @@ use regex_lite::RegexBuilder;
 use super::{KEYWORDS, Parsed, Parser, RESERVED};
 use crate::cel::lex::{Token, clip};
 use crate::cel::tree::{Expression, Function, Macro, Node, Pattern};
-use crate::cel::{MAX_MACROS, MAX_PATTERNS, Refusal};
+use crate::cel::{MAX_MACROS, MAX_PATTERNS, Rejection};
 
 /// Functions that are called on a value.
 const METHODS: &[&str] = &[
@@ -47,7 +47,7 @@ impl<'t> Parser<'t> {
                         clip(name)
                     )
                 };
-                return self.refuse(at, reason);
+                return self.reject(at, reason);
             }
         };
         let arguments: [Node; 1] = self.arguments(at, name)?;
@@ -55,12 +55,12 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses the arguments of a call, up to its closing parenthesis.
-    fn arguments<const COUNT: usize>(&mut self, at: usize, name: &str) -> Result<[Node; COUNT], Refusal> {
+    fn arguments<const COUNT: usize>(&mut self, at: usize, name: &str) -> Result<[Node; COUNT], Rejection> {
         let arguments = self.elements(")", Self::expression)?;
         let found = arguments.len();
         arguments.try_into().or_else(|_| {
             let reason = format!("`{name}` has {found} arguments, expected {COUNT}");
-            self.refuse(at, reason)
+            self.reject(at, reason)
         })
     }
 
@@ -69,7 +69,7 @@ impl<'t> Parser<'t> {
         let place = argument.at;
         match argument.expression {
             Expression::Select(value, field) => self.node(at, Expression::Has(value, field)),
-            _ => self.refuse(
+            _ => self.reject(
                 place,
                 "`has` expects a field, as in `has(event.appId)`; for other keys write `\"key\" in map`",
             ),
@@ -101,7 +101,7 @@ impl<'t> Parser<'t> {
                     clip(name),
                     METHODS.join(", ")
                 );
-                return self.refuse(at, reason);
+                return self.reject(at, reason);
             }
         };
         let [argument] = self.arguments(at, name)?;
@@ -115,11 +115,11 @@ impl<'t> Parser<'t> {
     /// it.
     fn macro_(&mut self, at: usize, name: &str, which: Macro, range: Node) -> Parsed {
         if !matches!(range.kind(), None | Some("list" | "map")) {
-            return self.refuse(range.at, format!("`{name}` expects a list or map before it"));
+            return self.reject(range.at, format!("`{name}` expects a list or map before it"));
         }
         if self.variables.len() >= MAX_MACROS {
             let reason = format!("`{name}` is within {MAX_MACROS} other macros, which is the limit");
-            return self.refuse(at, reason);
+            return self.reject(at, reason);
         }
         let variable = match *self.peek() {
             Token::Name(name) if !KEYWORDS.contains(&name) && !RESERVED.contains(&name) => name,
@@ -136,7 +136,7 @@ impl<'t> Parser<'t> {
             (which, 1) => which,
             (_, found) => {
                 let found = found + 1;
-                return self.refuse(at, format!("`{name}` has {found} arguments, expected 2"));
+                return self.reject(at, format!("`{name}` has {found} arguments, expected 2"));
             }
         };
         if let (false, Some(condition)) = (which == Macro::Map, body.first()) {
@@ -148,7 +148,7 @@ impl<'t> Parser<'t> {
     fn matches(&mut self, at: usize, text: Node, pattern: &Node) -> Parsed {
         self.kind(&text, "string", "`matches` searches a string")?;
         let Expression::Text(written) = &pattern.expression else {
-            return self.refuse(pattern.at, "`matches` expects a regular expression in quotes");
+            return self.reject(pattern.at, "`matches` expects a regular expression in quotes");
         };
         // The smallest limit with which the pattern compiles is close to the size of its automaton, which
         // determines the time of a search.
@@ -161,7 +161,7 @@ impl<'t> Parser<'t> {
                     let reason = format!(
                         "the regular expression does not compile within {MAX_PATTERNS} bytes: {error}"
                     );
-                    return self.refuse(pattern.at, reason);
+                    return self.reject(pattern.at, reason);
                 }
             }
         };
@@ -170,7 +170,7 @@ impl<'t> Parser<'t> {
             let reason = format!(
                 "the regular expressions together need more than {MAX_PATTERNS} bytes, which is the limit"
             );
-            return self.refuse(pattern.at, reason);
+            return self.reject(pattern.at, reason);
         }
         let steps = limit / 64;
         let pattern = Box::new(Pattern { regex, steps });

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::{BASE_STEPS, MAX_DEPTH, MAX_LENGTH, MAX_MACROS, MAX_NODES, MAX_PATTERNS, MAX_VALUES};
 use super::*;
 
-/// A name, an expression of a size, the largest size that is accepted, and a part of the refusal.
+/// A name, an expression of a size, the largest size that is accepted, and a part of the rejection.
 type Case<'a> = (&'a str, &'a dyn Fn(usize) -> String, usize, String);
 
 #[test]
@@ -66,8 +66,8 @@ fn expression_beyond_a_bound_is_rejected() {
     ];
     for (what, expression, limit, reason) in cases {
         compile(&expression(limit));
-        let refused = refusal(&expression(limit + 1));
-        assert!(refused.reason.contains(&reason), "{what}: {refused}");
+        let rejected = rejection(&expression(limit + 1));
+        assert!(rejected.reason.contains(&reason), "{what}: {rejected}");
     }
 }
 
@@ -80,7 +80,7 @@ fn regular_expression_beyond_its_size_is_rejected() {
         &"(".repeat(2000),
         &format!("{}a{}", "(".repeat(200), ")".repeat(200)),
     ] {
-        let found = refusal(&format!("kind.matches('{pattern}')"));
+        let found = rejection(&format!("kind.matches('{pattern}')"));
         assert!(found.reason.contains("does not compile within"), "{found}");
     }
 }
@@ -256,11 +256,14 @@ fn random_texts_are_compiled_or_rejected() {
                 taken += 1;
                 program.matches(INPUT);
             }
-            Err(refusal) => {
+            Err(rejection) => {
                 let lines: Vec<_> = text.split('\n').collect();
-                let line = lines.get(refusal.line - 1);
-                let line = line.unwrap_or_else(|| panic!("{text:?}: {refusal}"));
-                assert!(refusal.column <= line.chars().count() + 1, "{text:?}: {refusal}");
+                let line = lines.get(rejection.line - 1);
+                let line = line.unwrap_or_else(|| panic!("{text:?}: {rejection}"));
+                assert!(
+                    rejection.column <= line.chars().count() + 1,
+                    "{text:?}: {rejection}"
+                );
             }
         }
     }

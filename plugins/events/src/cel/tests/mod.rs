@@ -2,9 +2,9 @@
 
 mod bounds;
 mod evaluation;
-mod refusals;
+mod rejections;
 
-use super::{Input, Program, Refusal};
+use super::{Input, Program, Rejection};
 
 /// An event as the daemon publishes it.
 const BODY: &str = r#"{
@@ -23,13 +23,13 @@ const INPUT: Input<'static> = Input {
 };
 
 fn compile(expression: &str) -> Program {
-    Program::compile(expression).unwrap_or_else(|refusal| panic!("{expression}: {refusal}"))
+    Program::compile(expression).unwrap_or_else(|rejection| panic!("{expression}: {rejection}"))
 }
 
-fn refusal(expression: &str) -> Refusal {
+fn rejection(expression: &str) -> Rejection {
     match Program::compile(expression) {
         Ok(_) => panic!("taken: {expression}"),
-        Err(refusal) => refusal,
+        Err(rejection) => rejection,
     }
 }
 

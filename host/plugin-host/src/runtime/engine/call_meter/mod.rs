@@ -68,8 +68,8 @@ pub(super) struct CallMeter {
     budget: AtomicU64,
     cpu_exhausted: AtomicBool,
     /// The limit that the guest exceeded. 0: none.
-    memory_refused: AtomicU64,
-    table_refused: AtomicU64,
+    memory_rejected: AtomicU64,
+    table_rejected: AtomicU64,
 }
 
 impl CallMeter {
@@ -83,8 +83,8 @@ impl CallMeter {
             since: CpuClock::default(),
             budget: AtomicU64::new(0),
             cpu_exhausted: AtomicBool::new(false),
-            memory_refused: AtomicU64::new(0),
-            table_refused: AtomicU64::new(0),
+            memory_rejected: AtomicU64::new(0),
+            table_rejected: AtomicU64::new(0),
         }
     }
 
@@ -135,8 +135,8 @@ impl CallMeter {
         self.budget
             .store(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX), Relaxed);
         self.cpu_exhausted.store(false, Relaxed);
-        self.memory_refused.store(0, Relaxed);
-        self.table_refused.store(0, Relaxed);
+        self.memory_rejected.store(0, Relaxed);
+        self.table_rejected.store(0, Relaxed);
     }
 
     /// Called at every tick during a poll. False: the guest has exceeded its processor time.
@@ -164,12 +164,12 @@ impl CallMeter {
         }
     }
 
-    pub(super) fn refuse_memory(&self, limit: u64) {
-        self.memory_refused.store(limit, Relaxed);
+    pub(super) fn reject_memory(&self, limit: u64) {
+        self.memory_rejected.store(limit, Relaxed);
     }
 
-    pub(super) fn refuse_table(&self, limit: u64) {
-        self.table_refused.store(limit, Relaxed);
+    pub(super) fn reject_table(&self, limit: u64) {
+        self.table_rejected.store(limit, Relaxed);
     }
 
     fn used_nanos(&self) -> u64 {
@@ -178,8 +178,8 @@ impl CallMeter {
 
     fn fault(&self, error: &wasmtime::Error, allowance: Allowance) -> Fault {
         let (memory, table) = (
-            self.memory_refused.load(Relaxed),
-            self.table_refused.load(Relaxed),
+            self.memory_rejected.load(Relaxed),
+            self.table_rejected.load(Relaxed),
         );
         if self.cpu_exhausted.load(Relaxed) && matches!(error.downcast_ref(), Some(Trap::Interrupt)) {
             Fault::CpuExhausted(allowance.cpu, frames(error))

@@ -13,7 +13,7 @@ use crate::{
         guest::Guest,
         instance::Reply,
     },
-    worlds::bootstrap::{Context, Prepared, Refusal},
+    worlds::bootstrap::{Context, Prepared, Rejection},
 };
 
 pub(crate) struct Bootstrap;
@@ -21,7 +21,7 @@ pub(crate) struct Bootstrap;
 pub(crate) struct Call {
     pub(crate) context: Context,
     pub(crate) script: Vec<u8>,
-    pub(crate) reply: Reply<Result<Prepared, Refusal>>,
+    pub(crate) reply: Reply<Result<Prepared, Rejection>>,
 }
 
 impl World for Bootstrap {
@@ -39,15 +39,15 @@ impl World for Bootstrap {
         let handler = instance.bindings.transom_bootstrap_bootstrap();
         let prepare = handler.call_prepare(&mut instance.store, &context, &call.script);
         let result = instance.meter.run(allowance, prepare).await;
-        let prepared = result.map(|it| it.map(convert::prepared).map_err(|it| convert::refusal(&it)));
-        instance.answer_or_refuse(call.reply, prepared, Result::is_err)
+        let prepared = result.map(|it| it.map(convert::prepared).map_err(|it| convert::rejection(&it)));
+        instance.answer_or_reject(call.reply, prepared, Result::is_err)
     }
 
     async fn drop_orphans(_instance: &mut Instance<Self>, _shared: &()) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn refuse(call: Call, error: CallError) {
+    fn reject(call: Call, error: CallError) {
         drop(call.reply.send(Err(error)));
     }
 }

@@ -31,7 +31,7 @@ use crate::{
 
 pub(crate) struct Filter;
 
-/// A query that the component refuses is `Err(text)` inside the result. The instance is intact.
+/// A query that the component rejects is `Err(text)` inside the result. The instance is intact.
 pub(crate) enum Call {
     Open {
         view: Arc<SharedQuery>,
@@ -99,11 +99,11 @@ impl World for Filter {
         match call {
             Call::Open { view, reply } => {
                 let opened = open(instance, &view).await.map(|opened| opened.map(|_| ()));
-                instance.answer_or_refuse(reply, opened, Result::is_err)
+                instance.answer_or_reject(reply, opened, Result::is_err)
             }
             Call::Decide { view, events, reply } => {
                 let decisions = decide(instance, &view, events).await;
-                instance.answer_or_refuse(reply, decisions, Result::is_err)
+                instance.answer_or_reject(reply, decisions, Result::is_err)
             }
         }
     }
@@ -112,7 +112,7 @@ impl World for Filter {
         guest_resources::drop_orphans(instance).await
     }
 
-    fn refuse(call: Call, error: CallError) {
+    fn reject(call: Call, error: CallError) {
         match call {
             Call::Open { reply, .. } => drop(reply.send(Err(error))),
             Call::Decide { reply, .. } => drop(reply.send(Err(error))),
@@ -137,7 +137,7 @@ async fn open(
     if let Ok(resource) = opened {
         instance.resources.put(view.id, view, resource, ());
     }
-    Ok(opened.map_err(|refusal| one_line(&refusal)))
+    Ok(opened.map_err(|rejection| one_line(&rejection)))
 }
 
 async fn decide(
@@ -147,7 +147,7 @@ async fn decide(
 ) -> Result<Result<Vec<Decision>, String>, Fault> {
     let resource = match open(instance, view).await? {
         Ok(resource) => resource,
-        Err(refusal) => return Ok(Err(refusal)),
+        Err(rejection) => return Ok(Err(rejection)),
     };
     let event_count = events.len();
     let allowance = instance.allowance();

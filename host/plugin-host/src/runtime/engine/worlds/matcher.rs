@@ -171,7 +171,7 @@ impl World for Matcher {
         guest_resources::drop_orphans(instance).await
     }
 
-    fn refuse(call: Call, error: CallError) {
+    fn reject(call: Call, error: CallError) {
         match call {
             Call::Validate { reply, .. } => drop(reply.send(Err(error))),
             Call::Evaluate { reply, .. } => drop(reply.send(Err(error))),
@@ -223,7 +223,7 @@ async fn evaluate(instance: &mut Instance<Matcher>, question: Question) -> Resul
     Ok(verdicts)
 }
 
-/// Checks that there is one verdict for each candidate, and that a refusal's index is at most the number
+/// Checks that there is one verdict for each candidate, and that a rejection's index is at most the number
 /// of constraints.
 fn check_verdicts(verdicts: &[Verdict], candidates: usize, constraints: usize) -> Result<(), String> {
     if verdicts.len() != candidates {
@@ -233,7 +233,7 @@ fn check_verdicts(verdicts: &[Verdict], candidates: usize, constraints: usize) -
         if let Verdict::Refused(index) = verdict
             && *index as usize > constraints
         {
-            return Err(format!("refused by constraint {index} of {constraints}"));
+            return Err(format!("rejected by constraint {index} of {constraints}"));
         }
     }
     Ok(())
@@ -356,7 +356,7 @@ mod tests {
         use Verdict::{Fits, Refused};
         for (verdicts, constraints, is_valid) in [
             (&[Fits, Refused(0)][..], 1, true),
-            // The index after the last constraint: refused by a rule of the matcher.
+            // The index after the last constraint: rejected by a rule of the matcher.
             (&[Fits, Refused(1)], 1, true),
             (&[Refused(0), Refused(0)], 0, true),
             (&[Fits, Refused(2)], 1, false),

@@ -160,7 +160,7 @@ impl World for Probe {
         Ok(())
     }
 
-    fn refuse(call: Call, error: CallError) {
+    fn reject(call: Call, error: CallError) {
         match call {
             Call::Begin { reply, .. } => drop(reply.send(Err(error))),
             Call::Next { reply, .. } => drop(reply.send(Err(error))),
@@ -174,7 +174,7 @@ impl World for Probe {
         }
     }
 
-    fn refuse_lost(call: Call) {
+    fn reject_lost(call: Call) {
         match call {
             Call::Begin { reply, .. } => drop(reply.send(Err(CallError::Stopped))),
             Call::Next { reply, .. } => drop(reply.send(Ok(Next::Lost))),
@@ -272,7 +272,7 @@ fn allowance(instance: &mut Instance<Probe>, deadline: Option<Instant>) -> Allow
 fn answer_kind(step: &Step) -> AnswerKind {
     match step {
         Step::Done(_) => AnswerKind::Answer,
-        Step::Failed(_) => AnswerKind::Refusal,
+        Step::Failed(_) => AnswerKind::Rejection,
         _ => AnswerKind::Step,
     }
 }

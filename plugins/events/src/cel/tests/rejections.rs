@@ -208,7 +208,7 @@ fn invalid_expression_is_rejected_with_its_position() {
             "found a number, but `matches` searches a string",
         ),
     ] {
-        let found = refusal(expression);
+        let found = rejection(expression);
         assert_eq!(
             (found.line, found.column),
             (line, column),
@@ -219,7 +219,7 @@ fn invalid_expression_is_rejected_with_its_position() {
 }
 
 #[test]
-fn refusal_is_short_for_any_expression() {
+fn rejection_is_short_for_any_expression() {
     let long = "x".repeat(4000);
     for expression in [
         long.clone(),
@@ -230,7 +230,7 @@ fn refusal_is_short_for_any_expression() {
         format!("kind.matches('({long}')"),
         format!("true \"{long}\""),
     ] {
-        let text = format!("filter, {}", refusal(&expression));
+        let text = format!("filter, {}", rejection(&expression));
         // The host shows at most 500 bytes.
         assert!(text.len() < 300, "{text}");
     }
