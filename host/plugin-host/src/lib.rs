@@ -26,8 +26,9 @@
 //! and memory, in a separate process ([`Compiler`]).
 //!
 //! Folders; each uses only those after it: `api`, `lifecycle`, `storage`, `self_test`, `runtime`,
-//! `network`, `observe`, `manifest`, `worlds`. [`trial`] is for tools that test a component without
-//! a daemon.
+//! `network`, `observe`, `manifest`, `documents`, `worlds`. [`trial`] is for tools that test a component
+//! without a daemon. `documents` converts the types of `worlds` from and to those of
+//! [`transom_plugin_cases`].
 
 #![cfg_attr(
     test,
@@ -41,6 +42,7 @@
 
 mod api;
 mod config;
+mod documents;
 mod error;
 mod fault;
 mod lifecycle;
@@ -71,11 +73,11 @@ pub use observe::{
 pub use runtime::engine::compile_standard_input;
 pub use storage::{
     admission_record::{AdmissionOutcome, AdmissionRecord},
-    call_log::{CallRecord, RecordedCalls},
     history::Durability,
     staged_files::{PluginFiles, StagedFiles},
 };
 pub use transom_common::text::{printable, printable_json};
+pub use transom_plugin_cases::{CallRecord, RecordedCalls};
 pub use transom_registry::{
     Attestation, FetchStatus, Login, PublicKey, Registries, Signatures, SourceStatus,
     network::{Reserved, Server},

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use transom_plugin_host::{printable, printable_json};
-use transom_plugin_tools::workbench::{Report, Verdict};
+use transom_plugin_tools::workbench::{ANSWER_KEYS, Report, Verdict};
 
 use super::input::{CasesFormat, ComponentUnderTest, bytes, micros, read_cases};
 use crate::output::{self, Output, print_note};
@@ -132,9 +132,6 @@ fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The keys of expected answers.
-const EXPECTATIONS: &[&str] = &["expect", "refused"];
-
 /// Updates the expected answers in TOML. Comments and the order of keys are kept.
 fn updated_toml(text: &str, answers: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
     let mut document: toml_edit::DocumentMut = text.parse()?;
@@ -152,7 +149,7 @@ fn updated_toml(text: &str, answers: &[Option<&Map<String, Value>>]) -> anyhow::
             _ => None,
         };
         let case = case.with_context(|| format!("case {} is not a table", index + 1))?;
-        for key in EXPECTATIONS.iter().filter(|key| !answer.contains_key(**key)) {
+        for key in ANSWER_KEYS.iter().filter(|key| !answer.contains_key(**key)) {
             case.remove(key);
         }
         for (key, value) in *answer {
@@ -215,7 +212,7 @@ fn updated_json(text: &str, answers: &[Option<&Map<String, Value>>]) -> anyhow::
     let mut cases: Vec<Map<String, Value>> = serde_json::from_str(text)?;
     for (case, answer) in cases.iter_mut().zip(answers) {
         if let Some(answer) = answer {
-            case.retain(|key, _| !EXPECTATIONS.contains(&key.as_str()));
+            case.retain(|key, _| !ANSWER_KEYS.contains(&key.as_str()));
             case.extend((*answer).clone());
         }
     }

@@ -12,8 +12,10 @@ use crate::{
     observe::version_metrics::CallOutcome,
     runtime::{
         active_version::ActiveVersion,
-        engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
-        shadow::Comparable,
+        engine::{
+            World,
+            worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        },
     },
     worlds::probe::Kind,
 };
@@ -80,7 +82,7 @@ impl ExtensionPoints {
         })
     }
 
-    fn chain<'a, W: Comparable>(
+    fn chain<'a, W: World>(
         &self,
         point: &'static str,
         names: &'a [String],

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use transom_common::text::one_line;
+use transom_plugin_cases::RecordedCalls;
 use transom_registry::{FetchMetrics, Sources, Trust, artifacts::ArtifactStore};
 
 use super::{
@@ -46,7 +47,7 @@ use crate::{
     },
     storage::{
         admission_record::AdmissionRecord,
-        call_log::{CallLog, LogError, RecordedCalls},
+        call_log::{CallLog, LogError},
         compiled_cache::CompiledCache,
         history::{Durability, History},
         staged_files::PluginFiles,

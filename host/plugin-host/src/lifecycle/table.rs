@@ -15,9 +15,11 @@ use crate::{
     runtime::{
         active_version::ActiveVersion,
         candidate::{Candidate, CandidateJudged, CandidateStats},
-        engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        engine::{
+            World,
+            worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+        },
         pool::{ComponentInfo, Runtime},
-        shadow::Comparable,
         version_context::VersionContext,
     },
 };
@@ -53,7 +55,7 @@ pub(crate) struct Table {
 
 impl Serving {
     pub(crate) fn context_and_info(&self) -> (&Arc<VersionContext>, &ComponentInfo) {
-        fn of<W: Comparable>(active: &ActiveVersion<W>) -> (&Arc<VersionContext>, &ComponentInfo) {
+        fn of<W: World>(active: &ActiveVersion<W>) -> (&Arc<VersionContext>, &ComponentInfo) {
             (&active.primary().context, &active.primary().info)
         }
         match self {
@@ -90,7 +92,7 @@ impl Serving {
     }
 
     fn rollout(&self) -> Option<Rollout> {
-        fn of<W: Comparable>(active: &ActiveVersion<W>) -> Option<Rollout> {
+        fn of<W: World>(active: &ActiveVersion<W>) -> Option<Rollout> {
             let candidate = active.candidate()?;
             Some(candidate.stats.rollout(&candidate.version.info))
         }
@@ -111,7 +113,7 @@ pub(crate) struct CandidateSetup<'a> {
 }
 
 impl CandidateSetup<'_> {
-    fn start<W: Comparable>(&self, old: &ActiveVersion<W>, new: &ActiveVersion<W>) -> ActiveVersion<W> {
+    fn start<W: World>(&self, old: &ActiveVersion<W>, new: &ActiveVersion<W>) -> ActiveVersion<W> {
         old.with_candidate(Some(Candidate::start(
             self.runtime,
             Arc::clone(new.primary()),

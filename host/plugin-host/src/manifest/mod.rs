@@ -69,6 +69,7 @@ mod section;
 pub(crate) mod units;
 
 use toml::{Table, Value};
+use transom_plugin_cases::{NotFinite, toml_to_json};
 use transom_registry::{Source, network::Destination};
 
 use crate::{
@@ -154,11 +155,11 @@ impl Manifest {
             "config",
             "self-test",
         ])?;
-        let config = to_json("config", Value::Table(config))?;
+        let config = toml_to_json("config", Value::Table(config))?;
         let self_tests = tests
             .into_iter()
             .enumerate()
-            .map(|(at, test)| to_json(&format!("self-test[{at}]"), Value::Table(test)))
+            .map(|(at, test)| toml_to_json(&format!("self-test[{at}]"), Value::Table(test)))
             .collect::<Result<_, _>>()?;
         Ok(Manifest {
             world,
@@ -394,33 +395,14 @@ fn instances(section: &mut Section, default: Instances) -> Result<Instances, Man
     }
 }
 
-/// Converts TOML to JSON; dates become strings.
-pub(crate) fn to_json(path: &str, value: Value) -> Result<serde_json::Value, ManifestError> {
-    Ok(match value {
-        Value::String(text) => text.into(),
-        Value::Integer(number) => number.into(),
-        Value::Boolean(flag) => flag.into(),
-        Value::Datetime(date) => date.to_string().into(),
-        Value::Float(number) if number.is_finite() => number.into(),
-        Value::Float(number) => {
-            return Err(ManifestError::Value {
-                key: path.to_owned(),
-                found: number.to_string(),
-                expected: "a finite number".into(),
-            });
+impl From<NotFinite> for ManifestError {
+    fn from(NotFinite { key, found }: NotFinite) -> ManifestError {
+        ManifestError::Value {
+            key,
+            found,
+            expected: "a finite number".into(),
         }
-        Value::Array(items) => items
-            .into_iter()
-            .enumerate()
-            .map(|(index, item)| to_json(&format!("{path}[{index}]"), item))
-            .collect::<Result<_, _>>()?,
-        Value::Table(table) => serde_json::Value::Object(
-            table
-                .into_iter()
-                .map(|(key, item)| Ok((key.clone(), to_json(&format!("{path}.{key}"), item)?)))
-                .collect::<Result<_, ManifestError>>()?,
-        ),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use super::{
     candidate::{Candidate, share::KeyHash},
+    engine::World,
     pool::Version,
-    shadow::{Comparable, RepeatableCall, repeat},
+    shadow::{RepeatableCall, call_sample, repeat},
 };
 use crate::error::CallError;
 
 /// The serving version, and a shadow or a canary if there is one.
-pub(crate) struct ActiveVersion<W: Comparable> {
+pub(crate) struct ActiveVersion<W: World> {
     primary: Arc<Version<W>>,
     candidate: Option<Arc<Candidate<W>>>,
 }
 
-impl<W: Comparable> Clone for ActiveVersion<W> {
+impl<W: World> Clone for ActiveVersion<W> {
     fn clone(&self) -> Self {
         ActiveVersion {
             primary: Arc::clone(&self.primary),
@@ -24,7 +25,7 @@ impl<W: Comparable> Clone for ActiveVersion<W> {
     }
 }
 
-impl<W: Comparable> ActiveVersion<W> {
+impl<W: World> ActiveVersion<W> {
     pub(crate) fn new(version: Version<W>) -> ActiveVersion<W> {
         ActiveVersion {
             primary: Arc::new(version),
@@ -87,7 +88,7 @@ impl<W: Comparable> ActiveVersion<W> {
 }
 
 /// Runs a call on a version. A `candidate` receives the answer for comparison.
-async fn call_and_compare<W: Comparable, C: RepeatableCall<W>>(
+async fn call_and_compare<W: World, C: RepeatableCall<W>>(
     version: &Arc<Version<W>>,
     call: C,
     candidate: Option<&Arc<Candidate<W>>>,
@@ -97,12 +98,12 @@ async fn call_and_compare<W: Comparable, C: RepeatableCall<W>>(
     };
     let sampled_call = call.clone();
     let answer = call_and_record(version, call).await?;
-    candidate.submit(sampled_call.sample(answer.clone()));
+    candidate.submit(call_sample(sampled_call, answer.clone()));
     Ok(answer)
 }
 
 /// Runs a call on a version, and records it if it is in the sample of the log.
-async fn call_and_record<W: Comparable, C: RepeatableCall<W>>(
+async fn call_and_record<W: World, C: RepeatableCall<W>>(
     version: &Arc<Version<W>>,
     call: C,
 ) -> Result<C::Answer, CallError> {

@@ -4,8 +4,7 @@
 //! `active_version` is the only way to call a version; `candidate` runs another version alongside
 //! it; `shadow` repeats calls and compares the answers; `recording` sends calls to the call log;
 //! `version_context` is what all parts of a version share; `child_process` runs what is untrusted or
-//! costly, compilations and `config_check`, in separate processes; `json` checks texts of components;
-//! `thread_priority` lowers the priority of threads whose work is not urgent.
+//! costly, compilations and `config_check`, in separate processes; `thread_priority` lowers the priority of threads whose work is not urgent.
 
 pub(crate) mod active_version;
 pub(crate) mod candidate;
@@ -13,7 +12,6 @@ mod child_process;
 pub(crate) mod config_check;
 pub(crate) mod engine;
 pub(crate) mod executor;
-pub(crate) mod json;
 pub(crate) mod pool;
 pub(crate) mod recording;
 pub(crate) mod shadow;

@@ -1,7 +1,7 @@
 //! Runs a manifest's `[[self-test]]` cases on a trial instance, and the cases of
 //! `transom plugin test`.
 //!
-//! A case is a recorded call of the plugin's world and the expected answer. It runs under the
+//! A case is a call of the plugin's world and the expected answer ([`transom_plugin_cases`]). It runs under the
 //! plugin's limits, on an instance that was described and configured. There is no input or output,
 //! because the case contains the answers to a probe's steps. One unexpected answer rejects the
 //! component.
@@ -12,33 +12,24 @@
 
 mod bootstrap;
 mod events;
-mod forms;
 mod matcher;
 mod probe;
-mod recorded;
 mod test_instance;
 
 use std::sync::Arc;
 
-use serde::{Deserializer, Serialize, de::DeserializeOwned};
+use serde::{Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 use transom_common::text::one_line;
+use transom_plugin_cases::{Answer, check, parse, split_name};
 
 use crate::runtime::engine::{Instance, Reply, World};
 
 pub(crate) use matcher::CaseAgents;
 pub use probe::RequestedStep;
-pub(crate) use probe::recorded::{answer_form, outcome_form, step_form};
 pub(crate) use probe::requested_step;
-pub(crate) use recorded::{agents_of, case_of};
 pub(crate) use test_instance::TestInstance;
-
-/// The keys of a case that contain its expected answer.
-pub const ANSWER_KEYS: &[&str] = &["expect", "refused"];
-
-/// An expected or found answer: the keys `expect` and `refused`.
-pub type CaseAnswer = Map<String, Value>;
 
 /// A world that can be tested.
 pub(crate) trait Testable: World {
@@ -63,10 +54,10 @@ pub(crate) trait Testable: World {
     ) -> impl Future<Output = Result<Self::Output, String>> + Send;
 
     /// Converts a result into the form of the expected keys.
-    fn to_answer(question: &Self::Question, found: Self::Output) -> CaseAnswer;
+    fn to_answer(question: &Self::Question, found: Self::Output) -> Answer;
 
     /// Reduces an answer to the expected keys.
-    fn project(found: CaseAnswer, _expected: &CaseAnswer) -> CaseAnswer {
+    fn project(found: Answer, _expected: &Answer) -> Answer {
         found
     }
 }
@@ -75,7 +66,7 @@ pub(crate) trait Testable: World {
 pub(crate) struct PreparedCase<W: Testable> {
     pub(crate) question: W::Question,
     /// The expected answer. `None` if the case has no expectation.
-    pub(crate) expected: Option<CaseAnswer>,
+    pub(crate) expected: Option<Answer>,
 }
 
 impl<W: Testable> PreparedCase<W> {
@@ -96,11 +87,7 @@ impl<W: Testable> PreparedCase<W> {
         case: impl Deserializer<'a, Error = serde_json::Error>,
         agents: Option<&Arc<CaseAgents>>,
     ) -> Result<PreparedCase<W>, String> {
-        let case = serde_path_to_error::deserialize(case).map_err(|error| {
-            let path = error.path().to_string();
-            format!("`{path}`: {}", error.into_inner())
-        })?;
-        W::prepare_case(case, agents)
+        W::prepare_case(parse(case)?, agents)
     }
 
     /// Executes the case and discards the answer, for measurements.
@@ -117,7 +104,7 @@ impl<W: Testable> PreparedCase<W> {
         &self,
         instance: &mut Instance<W>,
         shared: &Arc<W::Shared>,
-    ) -> Result<CaseAnswer, String> {
+    ) -> Result<Answer, String> {
         let found = W::execute(instance, shared, &self.question).await?;
         let found = W::to_answer(&self.question, found);
         Ok(match &self.expected {
@@ -170,48 +157,7 @@ async fn run_one<W: Testable>(
     W::drop_orphans(instance, shared)
         .await
         .map_err(|fault| fault.to_error("it").to_string())?;
-    match expected {
-        Some(expected) if found == expected => Ok(()),
-        Some(expected) => Err(describe_difference(&found, &expected)),
-        None => Err(format!(
-            "the case has no expectation; found {}",
-            format_answer(&found)
-        )),
-    }
-}
-
-/// Splits off a case's name.
-pub fn split_name(case: &Value) -> (Option<String>, Value) {
-    let mut case = case.clone();
-    let name = match case.as_object_mut().map(|it| it.remove("name")) {
-        Some(Some(Value::String(name))) => Some(one_line(&name)),
-        _ => None,
-    };
-    (name, case)
-}
-
-/// Describes a difference.
-pub fn describe_difference(found: &CaseAnswer, expected: &CaseAnswer) -> String {
-    format!(
-        "found {}, expected {}",
-        format_answer(found),
-        format_answer(expected)
-    )
-}
-
-/// Formats an answer: only the value of `expect` if there is no other key.
-pub fn format_answer(answer: &CaseAnswer) -> String {
-    match answer.get("expect") {
-        Some(expect) if answer.len() == 1 => expect.to_string(),
-        _ => Value::Object(answer.clone()).to_string(),
-    }
-}
-
-/// Creates an answer with one key.
-fn case_answer(key: &str, value: impl Serialize) -> CaseAnswer {
-    // These values can always be converted to JSON.
-    let value = serde_json::to_value(value).unwrap_or_default();
-    Map::from_iter([(key.to_owned(), value)])
+    check(&found, expected.as_ref())
 }
 
 /// Runs a call on an instance, as the instance's task would in service.

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
+use transom_plugin_cases::Answer;
 
 use super::{AnyTrialInstance, TrialComponent, in_world};
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
         },
         version_context::VersionContext,
     },
-    self_test::{CaseAnswer, PreparedCase, RequestedStep, TestInstance, Testable, requested_step},
+    self_test::{PreparedCase, RequestedStep, TestInstance, Testable, requested_step},
 };
 
 /// A case of a component's world, parsed once. It has the keys of a manifest's `[[self-test]]`.
@@ -140,7 +141,7 @@ impl TrialComponent {
 
 impl Case {
     /// The expected answer. `None` if the case has no expectation.
-    pub fn expected(&self) -> Option<&CaseAnswer> {
+    pub fn expected(&self) -> Option<&Answer> {
         match &self.0 {
             AnyCase::Probe(it) => it.expected.as_ref(),
             AnyCase::Matcher(it) => it.expected.as_ref(),
@@ -153,7 +154,7 @@ impl Case {
 impl CaseInstance {
     /// Executes a case, and returns the answer reduced to the expected keys. The error is the
     /// reason why there is no answer.
-    pub async fn execute(&mut self, case: &Case) -> Result<CaseAnswer, String> {
+    pub async fn execute(&mut self, case: &Case) -> Result<Answer, String> {
         with_case!(&mut self.0, &case.0, (test_instance, prepared) => {
             prepared.execute(&mut test_instance.instance, &test_instance.shared).await
         })

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use transom_common::text::one_line;
+use transom_plugin_cases::RecordedCalls;
 use transom_registry::{Origin, Signatures, Trust, artifacts::ArtifactStore};
 
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     manifest::{
         Manifest,
         files::{Files, ManifestFile},
-        imports, to_json,
+        imports,
     },
     observe::{metrics::Metrics, version_metrics::VersionMetrics},
     runtime::{
@@ -39,7 +40,7 @@ use crate::{
         pool::Runtime,
     },
     self_test::Testable,
-    storage::{admission_record, call_log::RecordedCalls, compiled_cache::CompiledCache},
+    storage::{admission_record, compiled_cache::CompiledCache},
     worlds::WorldName,
 };
 
@@ -49,7 +50,7 @@ pub use crate::{
         replay::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped},
     },
     observe::latency_histogram::LatencyHistogram,
-    self_test::{ANSWER_KEYS, CaseAnswer, RequestedStep, describe_difference, format_answer, split_name},
+    self_test::RequestedStep,
 };
 pub use case::{Case, CaseInstance, Usage};
 pub use compile_cache::CompileCache;
@@ -358,11 +359,6 @@ fn stages(stage_log: StageLog, rejection: Option<&str>) -> Vec<StageResult> {
         }
     });
     results.collect()
-}
-
-/// Converts TOML to JSON; dates become strings. The error names a key and its value.
-pub fn toml_to_json(table: toml::Table) -> Result<serde_json::Value, String> {
-    to_json("", toml::Value::Table(table)).map_err(|error| error.to_string())
 }
 
 /// A duration in microseconds, with fractions.

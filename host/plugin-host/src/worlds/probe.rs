@@ -9,6 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+/// The kind of a [`Failure`].
+pub use transom_plugin_cases::probe::Reason;
+
 /// A host (name or address, IPv6 without brackets) and a TCP port.
 pub use transom_common::HostPort as Endpoint;
 
@@ -134,38 +137,6 @@ pub enum IoError {
     /// The task does not run, or its agent cannot run a command in it.
     #[error("unavailable: {0}")]
     Unavailable(String),
-}
-
-/// The kind of a [`Failure`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// The attempt's deadline passed.
-    TimedOut,
-    /// A destination or the running of commands is not granted.
-    Denied,
-    /// The task could not be reached.
-    Unreachable,
-    /// The check's settings are invalid for the component.
-    Invalid,
-    /// An internal error of the component.
-    Internal,
-    /// The plugin is missing, trapped, or exceeded one of its limits.
-    Plugin,
-}
-
-impl Reason {
-    /// Returns its name in JSON documents.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TimedOut => "timed-out",
-            Self::Denied => "denied",
-            Self::Unreachable => "unreachable",
-            Self::Invalid => "invalid",
-            Self::Internal => "internal",
-            Self::Plugin => "plugin",
-        }
-    }
 }
 
 /// The reason why the probe has no result. The check keeps its last result and shows this failure

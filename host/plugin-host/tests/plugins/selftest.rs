@@ -105,7 +105,7 @@ async fn invalid_self_tests_are_named() {
         ),
         (
             "path = \"/\"",
-            r#"the case has no expectation; found {"failed":"invalid"}"#,
+            r#"found {"failed":"invalid"}, but the case has no expectation"#,
         ),
         ("expect = { http = \"x\" }", "expect"),
         (

@@ -3,14 +3,10 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use transom_plugin_host::trial::{
-    Case, CaseInstance, LatencyHistogram, TrialComponent, Usage, describe_difference, micros,
-};
+use transom_plugin_cases::{Cases, NamedCase, check};
+use transom_plugin_host::trial::{Case, CaseInstance, LatencyHistogram, TrialComponent, Usage, micros};
 
-use super::{
-    NotAdmitted,
-    cases::{Cases, NamedCase},
-};
+use super::NotAdmitted;
 
 /// The warm-up takes this fraction of a case's time.
 const WARM_UP_DIVISOR: u32 = 10;
@@ -80,8 +76,8 @@ impl Bench<'_> {
     async fn measure(&mut self, named_case: &NamedCase, share: Duration) -> Result<BenchResult, String> {
         let case = self.component.case(&named_case.case)?;
         let found = self.instance.execute(&case).await?;
-        if let Some(expected) = case.expected().filter(|it| **it != found) {
-            return Err(describe_difference(&found, expected));
+        if let Some(expected) = case.expected() {
+            check(&found, Some(expected))?;
         }
         let warm_up_start = Instant::now();
         while warm_up_start.elapsed() < share / WARM_UP_DIVISOR {

@@ -15,21 +15,21 @@
 mod bench;
 mod cases;
 mod fuzz;
-mod recorded;
 
 use std::time::Duration;
 
 use serde::Serialize;
+use transom_plugin_cases::RecordedCalls;
 use transom_plugin_host::{
-    Error, RecordedCalls,
+    Error,
     trial::{Rejected, TrialComponent, TrialHost},
 };
 use transom_registry::Signatures;
 
 pub use bench::BenchResult;
-pub use cases::{Cases, CasesError, Report, Verdict};
+pub use cases::{Report, Verdict};
 pub use fuzz::{Finding, FuzzPlan, FuzzReport, Input};
-pub use recorded::{Exported, export};
+pub use transom_plugin_cases::{ANSWER_KEYS, Cases, CasesError, Exported, export};
 pub use transom_plugin_host::trial::{
     CompileCache, ComponentFiles, ComponentSummary, ReplayReport, Stage, StageResult,
 };

@@ -25,7 +25,7 @@ use crate::{
         candidate::Candidate,
         engine::worlds::probe::{AttemptHandle, Call, LATE_CALL_TIMEOUT, Next, Probe},
         pool::Version,
-        shadow::calls::ProbeSample,
+        shadow::attempt_sample,
     },
     worlds::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
@@ -381,11 +381,11 @@ impl<'a> Attempt<'a> {
             );
         }
         if let Some(candidate) = &self.compared {
-            candidate.submit(ProbeSample {
-                request: Arc::clone(&self.request),
-                steps: transcript.steps,
-                end: end.clone(),
-            });
+            candidate.submit(attempt_sample(
+                Arc::clone(&self.request),
+                transcript.steps,
+                end.clone(),
+            ));
         }
     }
 

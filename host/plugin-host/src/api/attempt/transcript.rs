@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use crate::{
+    documents::ObservedCall,
     error::CallError,
-    runtime::{
-        recording::{ObservedCall, Recorder},
-        version_context::VersionContext,
-    },
+    runtime::{recording::Recorder, version_context::VersionContext},
     worlds::{
         probe::Request,
         step::{Answer, Step},

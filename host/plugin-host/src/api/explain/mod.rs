@@ -16,7 +16,7 @@ use transom_common::text::clip;
 use crate::{
     error::CallError,
     manifest::masks::Masks,
-    runtime::{candidate::Candidate, shadow::Comparable},
+    runtime::{candidate::Candidate, engine::World},
 };
 
 /// Maximum size in bytes of one text in an explanation.
@@ -44,7 +44,7 @@ pub struct CanaryVersion {
 }
 
 impl CanaryVersion {
-    fn of<W: Comparable>(canary: &Candidate<W>) -> CanaryVersion {
+    fn of<W: World>(canary: &Candidate<W>) -> CanaryVersion {
         let info = &canary.version.info;
         CanaryVersion {
             plugin: canary.version.context.name.clone(),

@@ -12,9 +12,9 @@ use crate::{
         attempt_log::{AttemptLog, LoggedStep},
         extension_points::ExtensionPoints,
     },
+    documents::probe::{expected, given_answer, given_step},
     error::CallError,
     runtime::{engine::worlds::probe::Probe, pool::Version},
-    self_test::{answer_form, outcome_form, step_form},
     worlds::probe::{Failure, Kind, Outcome, Request, Runner},
 };
 
@@ -98,6 +98,11 @@ pub(crate) async fn explain(
     transcript
 }
 
+/// A part of a case as a document. It can always be converted to JSON.
+fn form(part: impl Serialize) -> Value {
+    serde_json::to_value(part).unwrap_or_default()
+}
+
 /// Makes one attempt on a separate instance.
 async fn attempt_on(
     extension_points: &ExtensionPoints,
@@ -124,8 +129,8 @@ async fn attempt_on(
         run: it.run,
         at_micros: micros(it.at),
         took_micros: micros(it.duration),
-        step: masked(step_form(&it.step), &[&masks]),
-        answer: masked(answer_form(&it.answer), &[&masks]),
+        step: masked(form(given_step(&it.step)), &[&masks]),
+        answer: masked(form(given_answer(&it.answer)), &[&masks]),
         denied: it.denial.map(text),
     };
     let steps = logged.steps.into_iter().map(step).collect();
@@ -140,7 +145,7 @@ async fn attempt_on(
         steps,
         omitted_steps: logged.omitted,
         runs: logged.runs,
-        outcome: outcome.map(|outcome| masked(outcome_form(outcome), &[&masks])),
+        outcome: outcome.map(|outcome| masked(form(expected(outcome)), &[&masks])),
         failure,
         result,
         took_micros: micros(duration),

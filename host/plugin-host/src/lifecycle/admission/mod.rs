@@ -30,7 +30,6 @@ use crate::{
             worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
         },
         pool::{ComponentInfo, Runtime},
-        shadow::Comparable,
         version_context::{VersionContext, seconds_now},
     },
     self_test::Testable,
@@ -209,7 +208,7 @@ impl ValidatedComponent<'_> {
         self.manifest.world
     }
 
-    async fn admit<W: Testable + Comparable>(
+    async fn admit<W: Testable>(
         self,
         of_world: fn(ActiveVersion<W>) -> Serving,
         serving: Option<&ServingVersion>,

@@ -10,6 +10,8 @@ use std::{
     time::Instant,
 };
 
+use transom_plugin_cases::RecordedCalls;
+
 use super::{AdmissionError, ServingVersion, Stage, StageLog, replayed::judge};
 use crate::{
     lifecycle::{
@@ -20,14 +22,13 @@ use crate::{
     observe::{health::HealthWatch, version_metrics::VersionMetrics},
     runtime::{
         active_version::ActiveVersion,
-        engine::{Engine, Instance},
+        engine::{Engine, Instance, World},
         pool::{ComponentInfo, Runtime, Version},
         recording::{RecordedVersion, Recorder},
-        shadow::Comparable,
         version_context::{VersionContext, seconds_now},
     },
     self_test::{self, Testable},
-    storage::call_log::{CallLog, RecordedCalls},
+    storage::call_log::CallLog,
 };
 
 /// A component with a configured trial instance.
@@ -140,7 +141,7 @@ impl<W: Testable> TrialInstance<W> {
 
     pub(super) fn admitted(self, runtime: Runtime, of_world: fn(ActiveVersion<W>) -> Serving) -> Admitted
     where
-        W: Comparable,
+        W: World,
     {
         let TrialInstance {
             pre,

@@ -4,7 +4,6 @@
 //! the limits of the manifest, without input or output. After a fault the next call gets a new
 //! instance. Where the record has a mask, any value is equal.
 
-mod difference;
 mod report;
 
 use std::{
@@ -15,16 +14,15 @@ use std::{
 
 use serde_json::Value;
 use transom_common::text::{clip, one_line};
+use transom_plugin_cases::{Answer, CallRecord, Masks as AnswerMasks, RecordedCalls, compare, question};
 
 use crate::{
     manifest::masks::Masks,
     observe::version_metrics::{Times, VersionMetrics},
     runtime::{engine::Engine, version_context::VersionContext},
-    self_test::{CaseAgents, CaseAnswer, PreparedCase, TestInstance, Testable},
-    storage::call_log::{CallRecord, RecordedCalls},
+    self_test::{CaseAgents, PreparedCase, TestInstance, Testable},
     worlds::WorldName,
 };
-use difference::{Difference, question};
 pub use report::{DifferenceExample, DifferenceGroup, ReplayReport, Sides, Skipped};
 
 /// Number of faults after which the replay stops, because each costs a new instance and a log line.
@@ -169,7 +167,7 @@ impl<W: Testable> Replay<'_, W> {
                 self.add(
                     record,
                     format!("{}: {outcome}", record.call),
-                    question(record),
+                    question(&record.call, &record.case),
                     any_answer(),
                     &error,
                 );
@@ -177,26 +175,27 @@ impl<W: Testable> Replay<'_, W> {
             (None, Err(NoAnswer::OtherSteps(error))) => {
                 self.report.different += 1;
                 let kind = format!("{}: other steps", record.call);
-                self.add(record, kind, question(record), any_answer(), &error);
+                self.add(
+                    record,
+                    kind,
+                    question(&record.call, &record.case),
+                    any_answer(),
+                    &error,
+                );
             }
         }
         self.report.compared = self.report.same + self.report.different + self.report.failed;
     }
 
-    fn compare(&mut self, record: &CallRecord, expected: &CaseAnswer, found: &CaseAnswer) {
-        let Some(difference) = Difference::between(&record.call, expected, found) else {
+    fn compare(&mut self, record: &CallRecord, expected: &Answer, found: &Answer) {
+        let Some(difference) = compare(expected, found, AnswerMasks::Possible) else {
             self.report.same += 1;
             return;
         };
         self.report.different += 1;
-        let question = difference.question(record);
-        self.add(
-            record,
-            difference.kind,
-            question,
-            difference.recorded,
-            &difference.candidate,
-        );
+        let kind = format!("{}: {}", record.call, difference.change);
+        let question = difference.question(&record.call, &record.case);
+        self.add(record, kind, question, difference.first, &difference.second);
     }
 
     fn add(
@@ -221,7 +220,7 @@ impl<W: Testable> Replay<'_, W> {
         self.report.add(kind, example);
     }
 
-    async fn ask(&mut self, record: &CallRecord, prepared: PreparedCase<W>) -> Result<CaseAnswer, NoAnswer> {
+    async fn ask(&mut self, record: &CallRecord, prepared: PreparedCase<W>) -> Result<Answer, NoAnswer> {
         let metrics = self.target.context.metrics.clone();
         let faults = Faults::of(&metrics);
         let mut test_instance = if let Some(test_instance) = self.test_instance.take() {

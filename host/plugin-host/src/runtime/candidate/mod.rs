@@ -36,9 +36,10 @@ use crate::{
         version_metrics::{TimeCounts, VersionMetrics},
     },
     runtime::{
+        engine::World,
         pool::{ComponentInfo, Runtime, Version},
         recording::is_sampled,
-        shadow::{Comparable, Comparison},
+        shadow::{Comparison, Sample},
         version_context::{VersionContext, seconds_now},
     },
 };
@@ -348,14 +349,14 @@ impl CandidateStats {
 }
 
 /// A version that runs alongside the serving one. Dropping it ends the comparison.
-pub(crate) struct Candidate<W: Comparable> {
+pub(crate) struct Candidate<W: World> {
     pub(crate) version: Arc<Version<W>>,
     pub(crate) stats: Arc<CandidateStats>,
-    queue: mpsc::Sender<W::Sample>,
+    queue: mpsc::Sender<Sample<W>>,
     calls: AtomicU64,
 }
 
-impl<W: Comparable> Candidate<W> {
+impl<W: World> Candidate<W> {
     /// Starts the comparison. A canary's calls are repeated on further instances of `serving`,
     /// which are left out of its metrics and health. `judgements` receives the verdict.
     pub(crate) fn start(
@@ -406,7 +407,7 @@ impl<W: Comparable> Candidate<W> {
     }
 
     /// Queues a sample, or drops it if the queue is full.
-    pub(crate) fn submit(&self, sample: W::Sample) {
+    pub(crate) fn submit(&self, sample: Sample<W>) {
         if self.queue.try_send(sample).is_err() {
             self.stats.count_dropped();
         }
@@ -414,10 +415,10 @@ impl<W: Comparable> Candidate<W> {
 }
 
 /// Compares samples and judges the candidate until the candidate is dropped.
-async fn compare_and_judge<W: Comparable>(
+async fn compare_and_judge<W: World>(
     repeated_on: Option<Arc<Version<W>>>,
     stats: Arc<CandidateStats>,
-    mut samples: mpsc::Receiver<W::Sample>,
+    mut samples: mpsc::Receiver<Sample<W>>,
     judgements: mpsc::Sender<CandidateJudged>,
 ) {
     let mut tick = tokio::time::interval(JUDGEMENT_INTERVAL.min(stats.terms.plan.min_duration()));
@@ -426,7 +427,7 @@ async fn compare_and_judge<W: Comparable>(
     loop {
         tokio::select! {
             sample = samples.recv() => match (sample, &repeated_on) {
-                (Some(sample), Some(version)) => stats.record_comparison(W::compare(version, sample).await),
+                (Some(sample), Some(version)) => stats.record_comparison(sample(Arc::clone(version)).await),
                 (Some(_), None) => stats.count_dropped(),
                 (None, _) => return,
             },

@@ -1,10 +1,11 @@
 //! The calls of extension points as values, so that they can be repeated on another version. A
-//! probe's attempt takes several calls and is replayed from its transcript instead.
+//! probe's attempt takes several calls ([`super::attempt_sample`]).
 
 use std::sync::Arc;
 
-use super::{Comparable, RepeatableCall};
+use super::RepeatableCall;
 use crate::{
+    documents::ObservedCall,
     runtime::{
         candidate::share::KeyHash,
         engine::{
@@ -15,14 +16,11 @@ use crate::{
                 matcher::{Call as MatcherCall, Matcher, Question},
             },
         },
-        recording::ObservedCall,
     },
     worlds::{
         bootstrap::{Context, Prepared, Rejection, Role},
         events::{Decision, Event, Query, SharedQuery},
         matcher::{Constraint, ConstraintError, Task, Verdict},
-        probe::Request,
-        step::{Answer, Step},
     },
 };
 
@@ -46,27 +44,6 @@ pub(crate) struct Place {
 pub(crate) struct SelectKills {
     pub(crate) question: Question,
     pub(crate) count: u32,
-}
-
-/// A call of a matcher and its first answer. `revision` is the revision of the agent set at that
-/// time.
-pub(crate) enum MatcherSample {
-    Validate(Validate, Vec<ConstraintError>),
-    Evaluate {
-        call: Evaluate,
-        revision: u64,
-        first: Vec<Verdict>,
-    },
-    Place {
-        call: Place,
-        revision: u64,
-        first: Vec<u32>,
-    },
-    SelectKills {
-        call: SelectKills,
-        revision: u64,
-        first: Vec<u32>,
-    },
 }
 
 impl RepeatableCall<Matcher> for Validate {
@@ -94,10 +71,6 @@ impl RepeatableCall<Matcher> for Validate {
         MatcherCall::Validate { constraints, reply }
     }
 
-    fn sample(self, answer: Self::Answer) -> MatcherSample {
-        MatcherSample::Validate(self, answer)
-    }
-
     fn observed(self, errors: Option<Self::Answer>) -> ObservedCall {
         ObservedCall::Validate {
             constraints: self.0,
@@ -118,6 +91,10 @@ impl RepeatableCall<Matcher> for Evaluate {
         Some(has_agent_set_loaded(&self.0))
     }
 
+    fn revision(&self) -> Option<u64> {
+        Some(self.0.agent_set.revision())
+    }
+
     fn key(&self, hash: &mut KeyHash) {
         evaluate_key(&self.0.task, hash);
     }
@@ -125,14 +102,6 @@ impl RepeatableCall<Matcher> for Evaluate {
     fn call(self, reply: Reply<Self::Answer>) -> MatcherCall {
         let question = self.0;
         MatcherCall::Evaluate { question, reply }
-    }
-
-    fn sample(self, first: Self::Answer) -> MatcherSample {
-        MatcherSample::Evaluate {
-            revision: self.0.agent_set.revision(),
-            call: self,
-            first,
-        }
     }
 
     fn observed(self, verdicts: Option<Self::Answer>) -> ObservedCall {
@@ -157,6 +126,10 @@ impl RepeatableCall<Matcher> for Place {
         Some(has_agent_set_loaded(&self.question))
     }
 
+    fn revision(&self) -> Option<u64> {
+        Some(self.question.agent_set.revision())
+    }
+
     fn key(&self, hash: &mut KeyHash) {
         hash.part(&self.question.task.run_spec);
     }
@@ -167,14 +140,6 @@ impl RepeatableCall<Matcher> for Place {
             question,
             count,
             reply,
-        }
-    }
-
-    fn sample(self, first: Self::Answer) -> MatcherSample {
-        MatcherSample::Place {
-            revision: self.question.agent_set.revision(),
-            call: self,
-            first,
         }
     }
 
@@ -201,6 +166,10 @@ impl RepeatableCall<Matcher> for SelectKills {
         Some(has_agent_set_loaded(&self.question))
     }
 
+    fn revision(&self) -> Option<u64> {
+        Some(self.question.agent_set.revision())
+    }
+
     fn key(&self, hash: &mut KeyHash) {
         hash.part(&self.question.task.run_spec);
     }
@@ -211,14 +180,6 @@ impl RepeatableCall<Matcher> for SelectKills {
             question,
             count,
             reply,
-        }
-    }
-
-    fn sample(self, first: Self::Answer) -> MatcherSample {
-        MatcherSample::SelectKills {
-            revision: self.question.agent_set.revision(),
-            call: self,
-            first,
         }
     }
 
@@ -262,12 +223,6 @@ pub(crate) struct Decide {
     pub(crate) events: Arc<[Event]>,
 }
 
-/// A call of a filter and its first answer.
-pub(crate) enum FilterSample {
-    Open(Open, Result<(), String>),
-    Decide(Decide, Result<Vec<Decision>, String>),
-}
-
 impl RepeatableCall<Filter> for Open {
     /// The error is the text with which the component rejects the query.
     type Answer = Result<(), String>;
@@ -282,10 +237,6 @@ impl RepeatableCall<Filter> for Open {
 
     fn call(self, reply: Reply<Self::Answer>) -> FilterCall {
         FilterCall::Open { view: self.0, reply }
-    }
-
-    fn sample(self, first: Self::Answer) -> FilterSample {
-        FilterSample::Open(self, first)
     }
 
     fn observed(self, opened: Option<Self::Answer>) -> ObservedCall {
@@ -307,10 +258,6 @@ impl RepeatableCall<Filter> for Decide {
     fn call(self, reply: Reply<Self::Answer>) -> FilterCall {
         let Decide { view, events } = self;
         FilterCall::Decide { view, events, reply }
-    }
-
-    fn sample(self, first: Self::Answer) -> FilterSample {
-        FilterSample::Decide(self, first)
     }
 
     fn observed(self, decisions: Option<Self::Answer>) -> ObservedCall {
@@ -358,10 +305,6 @@ impl RepeatableCall<Bootstrap> for Prepare {
         }
     }
 
-    fn sample(self, first: Self::Answer) -> <Bootstrap as Comparable>::Sample {
-        (self, first)
-    }
-
     fn observed(self, prepared: Option<Self::Answer>) -> ObservedCall {
         ObservedCall::Prepare {
             context: self.context,
@@ -369,11 +312,4 @@ impl RepeatableCall<Bootstrap> for Prepare {
             prepared,
         }
     }
-}
-
-/// An attempt with the answers to its steps, and its last step.
-pub(crate) struct ProbeSample {
-    pub(crate) request: Arc<Request>,
-    pub(crate) steps: Vec<(Step, Answer)>,
-    pub(crate) end: Step,
 }

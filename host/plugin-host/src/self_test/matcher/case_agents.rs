@@ -6,9 +6,12 @@ use std::{
 };
 
 use serde_json::Value;
+use transom_plugin_cases::matcher::GivenAgent;
 
-use super::GivenAgent;
-use crate::worlds::{agent_mirror::AgentMirror, matcher::Agent};
+use crate::{
+    documents::matcher::agent,
+    worlds::{agent_mirror::AgentMirror, matcher::Agent},
+};
 
 /// The agents of a case. Their handles count from 1, in the order of the case.
 #[derive(Debug)]
@@ -41,7 +44,7 @@ impl CaseAgents {
         CaseAgents {
             names,
             by_name,
-            agents: agents.map(|(agent, handle)| agent.into_agent(handle)).collect(),
+            agents: agents.map(|(given, handle)| agent(given, handle)).collect(),
             mirror: Mutex::default(),
         }
     }

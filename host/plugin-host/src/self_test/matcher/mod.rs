@@ -1,130 +1,24 @@
-//! Self-tests of world `attribute-matcher`: agents, a task's constraints, and either the agents on
-//! which the task may run or the instances to kill.
-//!
-//! ```toml
-//! [[self-test]]
-//! agents = [{ hostname = "a", attributes = { rack = "r1", cores = 8.0 } }, { hostname = "b", zone = "z1" }]
-//! constraints = [["rack", "CLUSTER", "r1"], "gpu:true"]
-//! placed = ["a"]                           # agents that already run an instance
-//! instances = 3                            # wanted instances; by default one more than placed
-//! expect = ["a"]                           # agents on which one more instance may run
-//!
-//! [[self-test]]
-//! agents = [{ hostname = "a" }, { hostname = "b" }]
-//! constraints = [["@hostname", "GROUP_BY"]]
-//! placed = ["a", "b", "b"]                 # in the order in which the host would kill them
-//! kill = 1
-//! expect = ["b"]                           # agents whose instances are chosen
-//! ```
-//!
-//! Agents may have an `id`, which then names them in place of the host name. Also: `run-spec`,
-//! `home-region`, `ending` (agents of `placed` whose instance is being killed), `candidates`
-//! (agents, or `{ agent = "a", capacity = 2 }`; by default all agents, for one instance each),
-//! `place = 2` in place of `kill`, which expects the chosen agents in their order, and `validate =
-//! true`, which expects the indices of the invalid constraints.
-//!
-//! Exact answers: `expect = { a = "fits", b = 0 }` names the constraint that rejects a candidate;
-//! `expect = [2]` lists the killed instances as indices into `placed`.
+//! Runs cases of world `attribute-matcher`.
 
-mod agents;
 mod case_agents;
-pub(super) mod recorded;
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use transom_plugin_cases::{
+    Answer, answer,
+    matcher::{Case, CaseCall, Expected, GivenCandidate, GivenVerdict},
+};
 
-use super::{CaseAnswer, PreparedCase, Testable, ask, case_answer};
+use super::{PreparedCase, Testable, ask};
 use crate::{
+    documents::matcher::{constraint, invalid, verdict_of},
     runtime::engine::{
         Instance,
         worlds::matcher::{Call, Matcher, Question},
     },
-    worlds::matcher::{Candidate, Constraint, ConstraintError, Task, Verdict},
+    worlds::matcher::{Candidate, ConstraintError, Task, Verdict},
 };
-pub(crate) use agents::GivenAgent;
 pub(crate) use case_agents::CaseAgents;
-
-/// One question.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Case {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agents: Option<Vec<GivenAgent>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    home_region: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_spec: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    constraints: Vec<GivenConstraint>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    placed: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    ending: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    extensions: Vec<(String, String)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    instances: Option<NonZeroU32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    candidates: Option<Vec<GivenCandidate>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kill: Option<NonZeroU32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    place: Option<NonZeroU32>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    validate: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expect: Option<Expected>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-enum GivenConstraint {
-    Expression(String),
-    Field(Vec<String>),
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-enum GivenCandidate {
-    Agent(String),
-    Detailed { agent: String, capacity: NonZeroU32 },
-}
-
-/// An expected answer.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-enum Expected {
-    /// Names of agents.
-    Names(Vec<String>),
-    /// Indices into the constraints, or into the placed instances.
-    Indices(Vec<u32>),
-    /// Verdicts by candidate.
-    Verdicts(BTreeMap<String, GivenVerdict>),
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-enum GivenVerdict {
-    Fits(Fits),
-    /// The index of the constraint.
-    Rejected(u32),
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Fits {
-    Fits,
-}
-
-impl GivenVerdict {
-    fn of(verdict: Verdict) -> GivenVerdict {
-        match verdict {
-            Verdict::Fits => GivenVerdict::Fits(Fits::Fits),
-            Verdict::Refused(constraint) => GivenVerdict::Rejected(constraint),
-        }
-    }
-}
 
 /// A parsed case and its agents. It can be executed repeatedly.
 pub(crate) struct PreparedQuestion {
@@ -135,33 +29,12 @@ pub(crate) struct PreparedQuestion {
     is_exact: bool,
 }
 
-/// The call of a case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CaseCall {
-    Evaluate,
-    Place(u32),
-    Kill(u32),
-    Validate,
-}
-
 /// A component's answer.
 pub(crate) enum MatcherOutput {
     Verdicts(Vec<Verdict>),
     Placed(Vec<u32>),
     Kills(Vec<u32>),
     Errors(Vec<ConstraintError>),
-}
-
-impl Case {
-    fn call(&self) -> Result<CaseCall, String> {
-        match (self.kill, self.place, self.validate) {
-            (None, None, false) => Ok(CaseCall::Evaluate),
-            (Some(count), None, false) => Ok(CaseCall::Kill(count.get())),
-            (None, Some(count), false) => Ok(CaseCall::Place(count.get())),
-            (None, None, true) => Ok(CaseCall::Validate),
-            _ => Err("a case has only one of `kill`, `place` and `validate`".to_owned()),
-        }
-    }
 }
 
 impl CaseAgents {
@@ -182,30 +55,26 @@ impl CaseAgents {
     }
 
     /// Returns the expected answer, and whether it is exact.
-    fn expected(
-        &self,
-        expected: Option<Expected>,
-        call: CaseCall,
-    ) -> Result<(Option<CaseAnswer>, bool), String> {
+    fn expected(&self, expected: Option<Expected>, call: CaseCall) -> Result<(Option<Answer>, bool), String> {
         let Some(expected) = expected else {
             return Ok((None, false));
         };
         let is_exact = !matches!(expected, Expected::Names(_));
-        let answer = match expected {
+        let expected = match expected {
             Expected::Names(mut names) => {
                 self.handles(&names)?;
                 if !matches!(call, CaseCall::Place(_)) {
                     names.sort();
                 }
-                case_answer("expect", names)
+                answer("expect", names)
             }
             Expected::Verdicts(verdicts) => {
                 verdicts.keys().try_for_each(|name| self.handle(name).map(drop))?;
-                case_answer("expect", verdicts)
+                answer("expect", verdicts)
             }
-            Expected::Indices(indices) => case_answer("expect", indices),
+            Expected::Indices(indices) => answer("expect", indices),
         };
-        Ok((Some(answer), is_exact))
+        Ok((Some(expected), is_exact))
     }
 }
 
@@ -300,18 +169,18 @@ impl Testable for Matcher {
         }
     }
 
-    fn to_answer(prepared: &PreparedQuestion, found: MatcherOutput) -> CaseAnswer {
+    fn to_answer(prepared: &PreparedQuestion, found: MatcherOutput) -> Answer {
         let name = |handle: u32| {
             let at = (handle as usize).checked_sub(1)?;
             prepared.agents.names.get(at).cloned()
         };
         let mut agents: Vec<String> = match found {
-            MatcherOutput::Errors(errors) => return case_answer("expect", invalid(&errors)),
+            MatcherOutput::Errors(errors) => return answer("expect", invalid(&errors)),
             MatcherOutput::Placed(handles) => {
                 let placed: Vec<String> = handles.into_iter().filter_map(name).collect();
-                return case_answer("expect", placed);
+                return answer("expect", placed);
             }
-            MatcherOutput::Kills(kills) if prepared.is_exact => return case_answer("expect", kills),
+            MatcherOutput::Kills(kills) if prepared.is_exact => return answer("expect", kills),
             MatcherOutput::Kills(kills) => {
                 let placed = |index: u32| prepared.question.task.placed.get(index as usize).copied();
                 kills.into_iter().filter_map(placed).filter_map(name).collect()
@@ -321,9 +190,9 @@ impl Testable for Matcher {
                 let verdicts = verdicts.filter_map(|(it, verdict)| Some((name(it.agent)?, verdict)));
                 if prepared.is_exact {
                     let verdicts: BTreeMap<String, GivenVerdict> = verdicts
-                        .map(|(name, verdict)| (name, GivenVerdict::of(verdict)))
+                        .map(|(name, verdict)| (name, verdict_of(verdict)))
                         .collect();
-                    return case_answer("expect", verdicts);
+                    return answer("expect", verdicts);
                 }
                 verdicts
                     .filter_map(|(name, verdict)| (verdict == Verdict::Fits).then_some(name))
@@ -331,39 +200,7 @@ impl Testable for Matcher {
             }
         };
         agents.sort();
-        case_answer("expect", agents)
-    }
-}
-
-/// Returns the constraints with errors. The messages are not compared, because their wording may
-/// differ.
-fn invalid(errors: &[ConstraintError]) -> Vec<u32> {
-    let mut indices: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
-    indices.sort_unstable();
-    indices.dedup();
-    indices
-}
-
-fn constraint(given: GivenConstraint) -> Result<Constraint, String> {
-    match given {
-        GivenConstraint::Expression(text) => Ok(Constraint::Expression(text)),
-        GivenConstraint::Field(parts) => match <[String; 3]>::try_from(parts) {
-            Ok([field, operator, operand]) => Ok(Constraint::Field {
-                field,
-                operator,
-                operand: Some(operand),
-            }),
-            Err(parts) => match <[String; 2]>::try_from(parts) {
-                Ok([field, operator]) => Ok(Constraint::Field {
-                    field,
-                    operator,
-                    operand: None,
-                }),
-                Err(parts) => Err(format!(
-                    "a constraint has a field, an operator and perhaps an operand, not {parts:?}"
-                )),
-            },
-        },
+        answer("expect", agents)
     }
 }
 

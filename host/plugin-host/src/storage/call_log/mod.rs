@@ -23,19 +23,19 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use transom_plugin_cases::RecordedCalls;
 
 use crate::{
     config::Recording,
+    documents,
     observe::metrics::{Metrics, RecordingMetrics},
     runtime::{
         executor::run_blocking,
         recording::{CallQueue, Message, Observation, RecordedVersion, Recorder, millis_now},
     },
-    self_test::agents_of,
 };
 pub(crate) use reader::CallSelection;
-pub use record::{CallRecord, RecordedCalls};
-use record::{Line, line};
+use record::{Line, line, record};
 use segments::{AgentSetNumber, SegmentLimits, Segments};
 
 /// Capacity of the queue to the writer.
@@ -247,25 +247,25 @@ impl LogFiles {
         let max_record = self.settings.max_record.min(half_segment);
         let segments = self.segments(&call.version.plugin)?;
         let Some(agents) = call.call.agents() else {
-            let record = line(&CallRecord::of(call, None), max_record).ok_or(WriteError::TooLarge)?;
+            let record = line(&record(call, None), max_record).ok_or(WriteError::TooLarge)?;
             return Ok(segments.append(&record, call.at)?);
         };
         // This may start a new file. It precedes the lookup of the agent set, which has to be in
         // the same file as the call.
         segments.make_room(max_record as u64, call.at);
         if let Some(set) = segments.agents(agents.key()) {
-            let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(WriteError::TooLarge)?;
+            let record = line(&record(call, Some(set)), max_record).ok_or(WriteError::TooLarge)?;
             return Ok(segments.append(&record, call.at)?);
         }
         if agents.len() > MAX_AGENT_SET_BYTES / MIN_AGENT_BYTES {
             return Err(WriteError::TooLarge);
         }
-        let mut value = agents_of(agents);
+        let mut value = documents::matcher::agents(agents);
         let set = AgentSetNumber {
             number: segments.next_set(),
             is_masked: call.version.masks.apply(&mut value),
         };
-        let record = line(&CallRecord::of(call, Some(set)), max_record).ok_or(WriteError::TooLarge)?;
+        let record = line(&record(call, Some(set)), max_record).ok_or(WriteError::TooLarge)?;
         let value = Line::Agents {
             set: set.number,
             agents: Arc::new(value),

@@ -9,10 +9,11 @@ use std::{
 };
 
 use serde_json::Value;
+use transom_plugin_cases::{CallRecord, RecordedCalls};
 use transom_store::typed;
 
 use super::{
-    record::{CallRecord, Line, RecordedCalls},
+    record::Line,
     segments::{MAX_SEGMENT, files},
 };
 

@@ -3,6 +3,7 @@
 use std::{ops::Deref, sync::Arc};
 
 use transom_common::text::one_line;
+use transom_plugin_cases::json::{NO_OBJECT, is_object};
 use wasmtime::{
     Store,
     component::{ComponentExportIndex, InstancePre, ResourceAny},
@@ -15,16 +16,13 @@ use super::{
 use crate::{
     error::CallError,
     fault::Fault,
-    runtime::{
-        engine::{
-            Instance, World,
-            bindings::events::{EventFilter, EventFilterIndices},
-            convert::events as convert,
-            direct_call::{DirectCall, find_export},
-            guest::Guest,
-            instance::Reply,
-        },
-        json::{NO_OBJECT, is_object},
+    runtime::engine::{
+        Instance, World,
+        bindings::events::{EventFilter, EventFilterIndices},
+        convert::events as convert,
+        direct_call::{DirectCall, find_export},
+        guest::Guest,
+        instance::Reply,
     },
     worlds::events::{Decision, Event, MAX_EVENT_BYTES, SharedQuery},
 };

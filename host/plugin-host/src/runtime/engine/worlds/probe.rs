@@ -8,22 +8,20 @@ use std::{
 };
 
 use tokio::time::Instant;
+use transom_plugin_cases::json::{NO_OBJECT, is_object};
 use wasmtime::component::ResourceAny;
 
 use super::common;
 use crate::{
     error::CallError,
     fault::Fault,
-    runtime::{
-        engine::{
-            Instance, World,
-            bindings::probe::{CheckProbe, CheckProbePre},
-            call_meter::Allowance,
-            convert::probe as convert,
-            guest::Guest,
-            instance::{AnswerKind, Reply},
-        },
-        json::{NO_OBJECT, is_object},
+    runtime::engine::{
+        Instance, World,
+        bindings::probe::{CheckProbe, CheckProbePre},
+        call_meter::Allowance,
+        convert::probe as convert,
+        guest::Guest,
+        instance::{AnswerKind, Reply},
     },
     worlds::{
         probe::{Failure, MAX_OUTCOME, Outcome, Reason, Request},

@@ -1,5 +1,7 @@
 //! Forms that the cases of several worlds share: named values, and bytes.
 
+#![allow(missing_docs, reason = "the types say it")]
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Named values: a table, or a list of pairs where the order matters or a name occurs twice.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
-pub(super) enum Pairs<T> {
+pub enum Pairs<T> {
     Table(BTreeMap<String, T>),
     List(Vec<(String, T)>),
 }
@@ -20,7 +22,7 @@ impl<T> Default for Pairs<T> {
 
 impl<T> Pairs<T> {
     /// Returns a table if a table keeps the order.
-    pub(super) fn of(pairs: Vec<(String, T)>) -> Pairs<T> {
+    pub fn of(pairs: Vec<(String, T)>) -> Pairs<T> {
         if pairs.is_sorted_by(|a, b| a.0 < b.0) {
             Pairs::Table(pairs.into_iter().collect())
         } else {
@@ -28,14 +30,14 @@ impl<T> Pairs<T> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         match self {
             Pairs::Table(table) => table.is_empty(),
             Pairs::List(list) => list.is_empty(),
         }
     }
 
-    pub(super) fn into_pairs(self) -> Vec<(String, T)> {
+    pub fn into_pairs(self) -> Vec<(String, T)> {
         match self {
             Pairs::Table(table) => table.into_iter().collect(),
             Pairs::List(list) => list,
@@ -46,7 +48,7 @@ impl<T> Pairs<T> {
 /// Bytes: text, or hexadecimal digits where they are not UTF-8.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(super) enum Bytes {
+pub enum Bytes {
     Text(String),
     Hex { hex: HexDigits },
 }
@@ -58,7 +60,7 @@ impl Default for Bytes {
 }
 
 impl Bytes {
-    pub(super) fn of(bytes: &[u8]) -> Bytes {
+    pub fn of(bytes: &[u8]) -> Bytes {
         match std::str::from_utf8(bytes) {
             Ok(text) => Bytes::Text(text.to_owned()),
             Err(_) => Bytes::Hex {
@@ -67,7 +69,7 @@ impl Bytes {
         }
     }
 
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub fn into_bytes(self) -> Vec<u8> {
         match self {
             Bytes::Text(text) => text.into_bytes(),
             Bytes::Hex { hex } => hex.0,
@@ -78,7 +80,7 @@ impl Bytes {
 /// Bytes as two hexadecimal digits each.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub(super) struct HexDigits(Vec<u8>);
+pub struct HexDigits(Vec<u8>);
 
 impl TryFrom<String> for HexDigits {
     type Error = String;

@@ -1,9 +1,81 @@
-//! Converts recorded calls to the cases of a file.
+//! Recorded calls, and their export to the cases of a file.
 
-use std::collections::HashSet;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
-use serde_json::Value;
-use transom_plugin_host::{CallRecord, RecordedCalls, trial::ANSWER_KEYS};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::ANSWER_KEYS;
+
+/// A recorded call of a plugin and its answer.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct CallRecord {
+    /// Milliseconds since 1970.
+    pub at: u64,
+    /// The plugin.
+    pub plugin: String,
+    /// Its own version.
+    pub version: String,
+    /// `sha256:` and the component's digest.
+    pub digest: String,
+    /// `sha256:` and the manifest's digest.
+    pub manifest: String,
+    /// `check-probe` and so on.
+    pub world: String,
+    /// The version of the world's interface.
+    pub interface: String,
+    /// The call in its world: `evaluate`, `decide` and so on.
+    pub call: String,
+    /// The call as a case, with the keys of a `[[self-test]]`. The recorded answer is the expected
+    /// one; it is missing after a fault. A matcher's agents are in [`RecordedCalls::agents`].
+    pub case: Map<String, Value>,
+    /// The number of the agent set of a matcher's call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<u64>,
+    /// The error that the caller received, if the call ended in a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Duration for the caller in microseconds, including the wait for an instance.
+    pub micros: u64,
+    /// Peak linear memory of the version's largest instance so far: bytes.
+    pub memory: u64,
+    /// Whether secrets in the call were masked, so that it cannot be repeated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub masked_call: bool,
+    /// Whether secrets in the answer were masked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub masked_answer: bool,
+}
+
+/// Recorded calls, oldest first.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct RecordedCalls {
+    /// The calls.
+    pub calls: Vec<CallRecord>,
+    /// Agent sets by their numbers.
+    #[serde(default)]
+    pub agents: BTreeMap<u64, Arc<Value>>,
+    /// Number of records that could not be read, because their file was truncated or changed.
+    #[serde(default)]
+    pub damaged: u64,
+    /// Whether there are older calls, which were left out.
+    #[serde(default)]
+    pub more: bool,
+}
+
+impl CallRecord {
+    /// Returns the case with its agents. `None` if the agents are missing.
+    pub fn full_case(&self, agents: &BTreeMap<u64, Arc<Value>>) -> Option<Value> {
+        let mut case = self.case.clone();
+        if let Some(set) = self.agents {
+            case.insert("agents".to_owned(), Value::clone(agents.get(&set)?));
+        }
+        Some(Value::Object(case))
+    }
+}
 
 /// The cases, and the numbers of calls that were left out.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -14,19 +14,19 @@ use std::{
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Maximum levels of nested objects and lists.
-pub(crate) const MAX_DEPTH: usize = 32;
+pub const MAX_DEPTH: usize = 32;
 
 /// What a text that is not a JSON object of at most [`MAX_DEPTH`] levels is, for an operator.
-pub(crate) const NO_OBJECT: &str = "is not a JSON object of at most 32 levels";
+pub const NO_OBJECT: &str = "is not a JSON object of at most 32 levels";
 
 /// Whether a text is a JSON object of at most [`MAX_DEPTH`] levels.
-pub(crate) fn is_object(text: &str) -> bool {
+pub fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && digest(text, &RandomState::new()).is_some()
 }
 
 /// Whether two texts are the same JSON document. The order of members and white space do not count.
 /// Texts that are not JSON are never the same.
-pub(crate) fn is_same_document(first: &str, second: &str) -> bool {
+pub fn is_same_document(first: &str, second: &str) -> bool {
     // Components cannot know the keys of the hash, so they cannot construct documents with equal
     // digests.
     let state = RandomState::new();
