@@ -2,9 +2,12 @@
 //! ports.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,7 +16,7 @@ use tempfile::TempDir;
 use transom_testkit::{eventually, free_ports};
 
 use crate::gate::Gate;
-use crate::process::{Transom, components};
+use crate::process::{Transom, binary, components};
 use crate::{dns, http};
 
 /// The host ports of all agents together; enough for 200 members of a Kubernetes cluster.
@@ -133,13 +136,46 @@ impl Cluster {
     }
 }
 
-/// Creates a plugin directory of the first-party components.
+/// Creates a plugin directory of the first-party components, as a daemon leaves it that has compiled
+/// them: their compilation takes longer than most tests. Tests of the compilation use components of
+/// their own.
 pub fn copy_components(plugins: &Path) {
+    static CACHE: LazyLock<PathBuf> = LazyLock::new(compile_components);
     fs::create_dir(plugins).expect("made");
-    let entries = fs::read_dir(components()).expect("components").flatten();
+    copy_files(&components(), plugins);
+    let compiled = plugins.join(".transom/compiled");
+    let mut private = DirBuilder::new();
+    private.mode(0o700).recursive(true);
+    private.create(&compiled).expect("made");
+    copy_files(&CACHE, &compiled);
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    let entries = fs::read_dir(from).expect("a directory").flatten();
     for entry in entries.filter(|entry| entry.path().is_file()) {
-        fs::copy(entry.path(), plugins.join(entry.file_name())).expect("copied");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
     }
+}
+
+/// Fills a cache of authors, in a directory beside this program, with the first-party components as
+/// far as it does not have them. Returns the directory of compiled components.
+fn compile_components() -> PathBuf {
+    let program = std::env::current_exe().expect("the test's own path");
+    let cache = program.with_file_name("component-cache");
+    let entries = fs::read_dir(components()).expect("components").flatten();
+    let files = entries.map(|entry| entry.path());
+    for component in files.filter(|file| file.extension().is_some_and(|end| end == "wasm")) {
+        let output = Command::new(binary())
+            .args(["plugin", "check"])
+            .arg(&component)
+            .env_remove("TRANSOM_CACHE_DIR")
+            .env("XDG_CACHE_HOME", &cache)
+            .output()
+            .expect("transom runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {errors}", component.display());
+    }
+    cache.join("transom/plugins/compiled")
 }
 
 /// Waits until a daemon with a JSON log has logged its addresses, by the names of `--port`.
