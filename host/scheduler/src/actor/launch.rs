@@ -71,6 +71,7 @@ impl Actor {
         let placed_instances = self.placed_instances(ready.specs().map(|spec| &**spec));
         let (changed, removed) = self.agents.take_changes();
         matcher.update(changed, removed);
+        // Apart from the actor, as the matcher is.
         let mut rng = StdRng::from_rng(&mut self.rng);
         let mut round = Round::new(
             self.pool.offers().to_vec(),

@@ -1,6 +1,6 @@
-//! Status updates that arrive while a turn waits for the matcher or launches many tasks. They do not
-//! wait for the end of the turn; all other events do, because offers, agents and subscription must not
-//! change within a round.
+//! Status updates that arrive during a long call of the matcher or between the parts of a launch. They
+//! do not wait for the end of the turn; all other events do, because offers, agents and subscription
+//! must not change within a round.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -6,11 +6,11 @@
 //! are due ([`housekeeping`]), matches pending tasks for at most one round and launches them
 //! ([`launch`]), declines unused offers, and publishes snapshots and events. Calls to store, master
 //! and matcher run one after the other within a turn (independent ones concurrently), each with a
-//! deadline. Status updates that arrive while it waits for the matcher or launches many tasks are
-//! handled at once ([`meanwhile`]). Reserved resources in offers ([`reservations`]), kill selections ([`kill_choices`])
-//! and agents in maintenance ([`maintenance`]) are handled before the matching. Explanations of
-//! placements for operators are prepared here ([`explanations`]), but the matchers are called for
-//! them outside the actor.
+//! deadline. Status updates that arrive during a long call of the matcher, or between the parts of a
+//! launch, do not wait for the end of the turn ([`meanwhile`]). Reserved resources in offers
+//! ([`reservations`]), kill selections ([`kill_choices`]) and agents in maintenance ([`maintenance`])
+//! are handled before the matching. Explanations of placements for operators are prepared here
+//! ([`explanations`]), but the matchers are called for them outside the actor.
 //!
 //! Requests never wait for a turn ([`request_queue`](crate::api::request_queue)), so a service may
 //! add them from its event loop. Every turn carries them out, even while the service reads no

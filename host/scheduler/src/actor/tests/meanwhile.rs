@@ -1,4 +1,4 @@
-//! What is handled while the matcher is called.
+//! Status updates, and the end of the subscription, during a call of the matcher.
 
 use std::sync::Arc;
 
