@@ -31,10 +31,6 @@ const MAX_BYTES: usize = 256 << 20;
 const SMALL_BYTES: usize = 64 << 10;
 /// How much of the budget a body takes at a time.
 const PART_BYTES: usize = 64 << 10;
-/// The maximum number of bytes of a rejected body that are read and discarded, and the timeout for
-/// that.
-const MAX_DISCARDED: usize = 8 << 20;
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limits the bytes of all received bodies in memory. `port` is the name for logs and metrics,
 /// `max_body` the maximum size of one body.
@@ -55,36 +51,15 @@ pub(crate) fn budgeted_bodies(router: Router, port: &'static str, max_body: usiz
             let response = next
                 .run(request.map(|body| Body::new(CountedBody { body, received })))
                 .await;
-            let rejected = {
-                let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
-                counted.shares.clear();
-                counted.rejected.take()
-            };
-            match rejected {
-                Some(rest) => {
-                    discard(&mut rest.into_data_stream()).await;
-                    rejection()
-                }
-                None => response,
+            let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+            counted.shares.clear();
+            if counted.is_rejected {
+                rejection()
+            } else {
+                response
             }
         }
     }))
-}
-
-/// Reads the rest of a rejected body, within bounds: a client that is still sending when the
-/// connection is closed may not receive the response.
-pub async fn discard(rest: &mut BodyDataStream) {
-    let drain = async {
-        let mut remaining = MAX_DISCARDED;
-        while let Some(Ok(chunk)) = rest.next().await {
-            match remaining.checked_sub(chunk.len()) {
-                Some(after) => remaining = after,
-                None => break,
-            }
-        }
-    };
-    // After the timeout the connection is closed.
-    let _ = timeout(DISCARD_TIMEOUT, drain).await;
 }
 
 fn rejection() -> Response {
@@ -99,8 +74,8 @@ fn rejection() -> Response {
 struct Counted {
     bytes: usize,
     shares: Vec<Share>,
-    /// The rest of a body for which there is not enough budget.
-    rejected: Option<Body>,
+    /// Whether there was not enough budget.
+    is_rejected: bool,
 }
 
 struct Received {
@@ -111,14 +86,13 @@ struct Received {
 }
 
 impl Received {
-    /// Counts further bytes of `body`. If there is not enough budget for them, it is false, and
-    /// `body` is taken.
-    fn add(&self, bytes: usize, body: &mut Body) -> bool {
+    /// Counts further bytes. If there is not enough budget for them, it is false.
+    fn add(&self, bytes: usize) -> bool {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.bytes = counted.bytes.saturating_add(bytes);
         while counted.bytes > SMALL_BYTES + counted.shares.len() * PART_BYTES {
             let Some(share) = self.budget.take(self.owner, PART_BYTES) else {
-                counted.rejected = Some(std::mem::take(body));
+                counted.is_rejected = true;
                 return false;
             };
             counted.shares.push(share);
@@ -145,7 +119,7 @@ impl http_body::Body for CountedBody {
         let polled = Pin::new(&mut this.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(bytes) = frame.data_ref()
-            && !this.received.add(bytes.len(), &mut this.body)
+            && !this.received.add(bytes.len())
         {
             let error = io::Error::other("the port's budget for bodies is used up");
             return Poll::Ready(Some(Err(error.into())));

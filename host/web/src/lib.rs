@@ -73,7 +73,6 @@ pub use access::{
 };
 pub use answers::budgeted;
 pub use api_error::ApiError;
-pub use bodies::discard;
 pub use certificate::{Certificate, TlsPem};
 pub use connections::{ConnectionSlot, Connections};
 pub use fallbacks::with_fallbacks;

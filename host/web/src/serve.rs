@@ -3,6 +3,7 @@
 mod body_deadline;
 mod rejections;
 mod streams;
+mod unread_body;
 mod write_deadline;
 
 use std::io;
@@ -316,6 +317,7 @@ impl NewConnection {
         let stream = Rejections::new(stream, activity.clone(), max_head);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (head, body) = request.into_parts();
+            let (body, unread) = unread_body::returned(body, head.headers.contains_key(header::EXPECT));
             let (body, late) = body_deadline::bounded(body, limits);
             let mut request = Request::from_parts(head, body);
             let extensions = request.extensions_mut();
@@ -332,6 +334,9 @@ impl NewConnection {
                 }
                 let method = request.method().clone();
                 let Ok(mut response) = router.oneshot(request).await;
+                if response.status() != StatusCode::REQUEST_TIMEOUT {
+                    unread.discard().await;
+                }
                 let owner = response.extensions().get().copied();
                 if matches!(owner, Some(Owner::Full | Owner::Reader)) {
                     slot.authenticated();

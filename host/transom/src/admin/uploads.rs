@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, BodyDataStream};
+use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::put;
 use serde_json::json;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use transom_cli::plugin_archive::{self, ReadError};
 use transom_common::error_chain;
 use transom_plugin_host::{PluginFiles, Plugins, UploadError, printable};
-use transom_web::{ApiError, discard};
+use transom_web::ApiError;
 
 use super::plugins::EscapedJson;
 
@@ -53,19 +53,8 @@ pub(super) fn routes(plugins: Plugins, enabled: bool) -> Router {
 async fn upload(
     State(uploads): State<Uploads>,
     Path(name): Path<String>,
-    headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let mut body = body.into_data_stream();
-    let answer = receive(&uploads, &name, &mut body).await;
-    // A client that sent `Expect: 100-continue` waits for this answer and does not send the body.
-    if answer.is_err() && !headers.contains_key(header::EXPECT) {
-        discard(&mut body).await;
-    }
-    answer
-}
-
-async fn receive(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Result<Response, ApiError> {
     if !uploads.enabled {
         let text = "uploads of plugin files are disabled in this daemon: set `uploads = true` in the section \
                     [plugins] of its configuration (`plugins.uploads`), or put the files into its plugin directory";
@@ -78,13 +67,16 @@ async fn receive(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Re
     })?;
     let plugins = &uploads.plugins;
     // Checks the name before the body is read.
-    let limit = plugins.upload_limit(name, None).await;
+    let limit = plugins.upload_limit(&name, None).await;
     limit.map_err(|error| upload_error(&error))?;
     let limit = |manifest: Option<Vec<u8>>| {
-        let (plugins, name) = (plugins.clone(), name.to_owned());
+        let (plugins, name) = (plugins.clone(), name.clone());
         async move { plugins.upload_limit(&name, manifest.as_deref()).await }
     };
-    let files = timeout(uploads.read_timeout, plugin_archive::read(name, body, limit));
+    let files = timeout(
+        uploads.read_timeout,
+        plugin_archive::read(&name, body.into_data_stream(), limit),
+    );
     let files = files.await.map_err(|_| {
         let text = format!("the body did not arrive within {:?}", uploads.read_timeout);
         ApiError::new(StatusCode::REQUEST_TIMEOUT, text)
@@ -95,7 +87,7 @@ async fn receive(uploads: &Uploads, name: &str, body: &mut BodyDataStream) -> Re
         ReadError::Rejected(error) => upload_error(&error),
     })?;
     let uploaded = plugins
-        .upload(name, files)
+        .upload(&name, files)
         .await
         .map_err(|error| upload_error(&error))?;
     let document = json!({
@@ -141,9 +133,9 @@ mod tests {
     use super::*;
 
     /// The body of a client that stops sending.
-    fn stalled_body() -> BodyDataStream {
+    fn stalled_body() -> Body {
         let start = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"\0asm"))]);
-        Body::from_stream(start.chain(stream::pending())).into_data_stream()
+        Body::from_stream(start.chain(stream::pending()))
     }
 
     async fn status_and_text(error: ApiError) -> (u16, String) {
@@ -165,17 +157,20 @@ mod tests {
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             read_timeout: Duration::from_millis(50),
         };
-        let error = receive(&uploads, "new", &mut stalled_body()).await.unwrap_err();
+        let stalled = |uploads: &Uploads| {
+            let name = Path("new".to_owned());
+            upload(State(uploads.clone()), name, stalled_body())
+        };
+        let error = stalled(&uploads).await.unwrap_err();
         let (status, text) = status_and_text(error).await;
         assert!(status == 408 && text.contains("within 50ms"), "{status} {text}");
 
         uploads.read_timeout = READ_TIMEOUT;
-        let (mut first, mut second) = (stalled_body(), stalled_body());
         {
-            let mut first = Box::pin(receive(&uploads, "new", &mut first));
-            let mut second = Box::pin(receive(&uploads, "new", &mut second));
+            let mut first = Box::pin(stalled(&uploads));
+            let mut second = Box::pin(stalled(&uploads));
             assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
-            let error = receive(&uploads, "new", &mut stalled_body()).await.unwrap_err();
+            let error = stalled(&uploads).await.unwrap_err();
             let (status, text) = status_and_text(error).await;
             assert!(
                 status == 503 && text.contains("2 uploads are in progress"),

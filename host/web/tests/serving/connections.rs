@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::StatusCode;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -109,6 +109,27 @@ async fn requests_in_progress_and_known_clients_are_kept() {
     assert!(answer(&mut known).await.ends_with("127.0.0.1"));
     gate.add_permits(1);
     assert!(answer(&mut busy).await.ends_with("done"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn client_that_is_still_sending_gets_its_answer() {
+    let rejected = post(async || (StatusCode::CONFLICT, "no"));
+    let server = Server::start(plain().route("/no", rejected), limits(4), WAIT_TIMEOUT);
+    let head = "POST /no HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n";
+    let mut stream = server.send_text(&format!("{head}\r\n")).await;
+    for _ in 0..10 {
+        stream.write_all(&[b'x'; 100_000]).await.unwrap();
+    }
+    assert!(answer(&mut stream).await.starts_with("HTTP/1.1 409 "));
+    // The connection is still open.
+    stream.write_all(REQUEST.as_bytes()).await.unwrap();
+    assert!(answer(&mut stream).await.ends_with("127.0.0.1"));
+    // This client sends its body only when it is asked for it.
+    let mut stream = server
+        .send_text(&format!("{head}Expect: 100-continue\r\n\r\n"))
+        .await;
+    assert!(answer(&mut stream).await.starts_with("HTTP/1.1 409 "));
     server.stop().await;
 }
 
