@@ -23,7 +23,13 @@ impl Actor {
         let mut call = pin!(call);
         tokio::select! {
             biased;
-            answer = &mut call => return answer,
+            answer = &mut call => {
+                // A short call never waits, so that updates would wait for all calls of a round.
+                if self.statuses_saved_at.elapsed() >= MIN_INTERVAL {
+                    self.take_status_updates().await;
+                }
+                return answer;
+            }
             () = tokio::time::sleep_until(self.statuses_saved_at + MIN_INTERVAL) => {}
         }
         loop {

@@ -69,9 +69,13 @@ use reservations::ReservationTracker;
 
 pub(crate) use start::Dependencies;
 
-/// Capacity of the event queue to the service. When the actor's overflow of that queue exceeds it
-/// too, launches not counted, no further events are read from the master.
+/// Capacity of the event queues from the subscription and to the service.
 const EVENT_QUEUE_CAPACITY: usize = 256;
+
+/// How many events may wait for room in the queue to the service, launches not counted, before no
+/// further ones are read from the master. The updates of a burst are stored and acknowledged while
+/// the service is busy; an event that waits is a pointer to the record of its task.
+const MAX_OUTBOX_EVENTS: usize = 16_384;
 
 /// Timeouts, intervals and backoffs.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::EVENT_QUEUE_CAPACITY;
+use super::MAX_OUTBOX_EVENTS;
 use crate::Event;
 
 /// The events that wait for room in the queue, in order.
@@ -53,7 +53,7 @@ impl Outbox {
     /// count: the service has requested each, so they are bounded by its tasks, and a launch of
     /// thousands must not delay the acknowledgement of other updates.
     pub(super) fn is_full(&self) -> bool {
-        self.events.len() - self.launches >= EVENT_QUEUE_CAPACITY
+        self.events.len() - self.launches >= MAX_OUTBOX_EVENTS
     }
 }
 
@@ -72,8 +72,8 @@ mod tests {
     fn launches_do_not_fill_the_outbox() {
         let launch = || Event::Launched(Arc::new(record("t")));
         let mut outbox = Outbox::default();
-        outbox.extend((0..2 * EVENT_QUEUE_CAPACITY).map(|_| launch()));
-        outbox.extend((1..EVENT_QUEUE_CAPACITY).map(|_| Event::Disconnected));
+        outbox.extend((0..2 * MAX_OUTBOX_EVENTS).map(|_| launch()));
+        outbox.extend((1..MAX_OUTBOX_EVENTS).map(|_| Event::Disconnected));
         assert!(!outbox.is_full());
         let first = outbox.pop().unwrap();
         outbox.put_back(first);
