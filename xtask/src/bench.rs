@@ -59,7 +59,7 @@ pub(crate) fn run(name: &str, profile: &str, arguments: &[String]) -> anyhow::Re
     if BENCHES_WITH_DAEMON.contains(&name) {
         selection.extend(["--package", "transom"].map(str::to_owned));
         let mut programs = vec!["--bin", "transom"];
-        if name == "framework" {
+        if ["framework", "growth"].contains(&name) {
             // The program of the framework's servers and agents.
             selection.extend(["--package", "transom-orchestrator"].map(str::to_owned));
             programs.extend(["--bin", "orchestrator"]);
