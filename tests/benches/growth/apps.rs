@@ -129,6 +129,13 @@ async fn lone_updates(cluster: &Cluster, pid: u32) -> Cost {
     }
 }
 
+/// Status updates that arrive together.
+async fn burst(cluster: &Cluster, pid: u32) -> Cost {
+    let meter = Meter::start(pid);
+    cluster.send_updates(UPDATES.into()).await;
+    meter.stop(UPDATES)
+}
+
 /// Apps of one instance, each deployed before the next.
 pub(crate) async fn launches(cluster: &Cluster, daemon: &Daemon, before: usize) -> Cost {
     let meter = Meter::start(daemon.pid());
@@ -279,9 +286,7 @@ pub(crate) async fn instances(size: usize) -> Vec<Cost> {
     )
     .await;
     let lone = lone_updates(&cluster, daemon.pid()).await;
-    let meter = Meter::start(daemon.pid());
-    cluster.send_updates(UPDATES.into()).await;
-    let burst = meter.stop(UPDATES);
+    let burst = burst(&cluster, daemon.pid()).await;
     let shown = read(&daemon, &daemon.apps("/v2/apps/web"), LARGE_READS).await;
     daemon
         .fail_over("/v2/apps/web", "/app/tasksRunning", &json!(size))
@@ -331,13 +336,15 @@ pub(crate) async fn tasks(size: usize) -> Vec<Cost> {
     let body = json!({"id": "/load", "apps": apps(count, 10, Ports::None)});
     deploy((&cluster, &daemon), Method::PUT, "/v2/groups", &body, count * 10).await;
     let launch = launches(&cluster, &daemon, count * 10).await;
+    let lone = lone_updates(&cluster, daemon.pid()).await;
+    let burst = burst(&cluster, daemon.pid()).await;
     let overview = read(&daemon, &daemon.admin("/v1/overview"), READS).await;
     let metrics = read(&daemon, &daemon.admin("/metrics"), READS).await;
     let tasks = read(&daemon, &daemon.apps("/v2/tasks"), LARGE_READS).await;
     let embedded = "/v2/groups?embed=group.groups&embed=group.apps&embed=group.apps.tasks";
     let groups = read(&daemon, &daemon.apps(embedded), LARGE_READS).await;
     daemon.stop();
-    vec![launch, overview, metrics, tasks, groups]
+    vec![launch, lone, burst, overview, metrics, tasks, groups]
 }
 
 /// Instances that fit nowhere: what they cost while nothing changes, and others.

@@ -176,6 +176,8 @@ pub(crate) static ROWS: &[Row] = &[
         sizes: [1_000, 5_000, 20_000],
         figures: &[
             constant("a launch"),
+            constant("a lone status update"),
+            constant("a status update in a burst"),
             constant("GET /v1/overview"),
             constant("GET /metrics"),
             grows("GET /v2/tasks"),
