@@ -9,7 +9,7 @@
 //! | `/explain` | [`explain`] |
 //! | cordon, stop, start, restart, resources | [`change`] |
 //! | `/capabilities` | [`capabilities`] |
-//! | `/openapi.json` | [`openapi`] |
+//! | `/openapi.json` | [`routes`] |
 //! | `/datastore/backups`, `/backup/…` | [`backups`] |
 //! | `/datastore/credentials` | [`credentials`] |
 //! | `/bootstrap/…` | [`bootstrap`] |
@@ -33,7 +33,6 @@ mod explain;
 mod framework;
 pub(crate) mod instances;
 mod number;
-mod openapi;
 pub(crate) mod paths;
 mod routes;
 mod scale;

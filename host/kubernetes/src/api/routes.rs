@@ -6,7 +6,9 @@
 
 use std::sync::LazyLock;
 
+use axum::extract::Request;
 use axum::handler::Handler;
+use axum::response::Response;
 use http::Method;
 use schemars::JsonSchema;
 use serde_json::json;
@@ -15,8 +17,8 @@ use transom_web::routes::{ErrorDocument, ErrorResponse, Info, Parameter, Route, 
 
 use super::paths::{ALIAS, KIND_NAMES, NEUTRAL, RESOURCE_NAMES, SCOPE_NAMES, VERSION};
 use super::{
-    Api, backups, bootstrap, capabilities, change, client, credentials, explain, framework, is_alias,
-    openapi, scale, status,
+    Api, JSON, backups, bootstrap, capabilities, change, client, credentials, explain, framework, is_alias,
+    requested_path, scale, status, success,
 };
 use crate::secrets::Credentials;
 
@@ -33,6 +35,16 @@ pub(super) static TABLE: LazyLock<Table<Api>> = LazyLock::new(|| {
         routes: calls.0,
     }
 });
+
+/// Serves the document. Below the path of an instance, that path is the document's server URL.
+async fn openapi(request: Request) -> Response {
+    let mut document = TABLE.document();
+    let path = requested_path(&request).strip_suffix(request.uri().path());
+    if let Some(path) = path.filter(|path| !path.is_empty()) {
+        document["servers"] = json!([{"url": path}]);
+    }
+    success(JSON, document.to_string())
+}
 
 const INFO: Info = Info {
     title: "Transom Kubernetes",
@@ -235,7 +247,7 @@ impl Calls {
             (NEUTRAL_ONLY, "/openapi.json"),
             &get,
             "This document",
-            openapi::get,
+            openapi,
             |route| {
                 let object =
                     |_: &mut Schemas| json!({"type": "object", "required": ["openapi", "info", "paths"]});

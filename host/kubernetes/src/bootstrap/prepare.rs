@@ -114,7 +114,7 @@ impl Bootstrap for PluginBootstrap {
                     arguments: prepared.arguments,
                 },
             }),
-            Err(PrepareError::Refused(rejection)) => Err(ScriptError::Rejected(rejection.message)),
+            Err(PrepareError::Rejected(rejection)) => Err(ScriptError::Rejected(rejection.message)),
             Err(PrepareError::Call(error)) => Err(ScriptError::Component(error_chain(&error))),
         }
     }

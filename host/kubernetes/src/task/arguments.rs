@@ -3,8 +3,8 @@
 
 use transom_scheduler::Placement;
 
-use super::Metadata;
 use super::container::{self, TASK_LABEL};
+use super::{Metadata, data_volume};
 use crate::config::Config;
 use crate::kind::Kind;
 
@@ -67,7 +67,7 @@ pub(super) fn of_placement(config: &Config, metadata: Metadata, placement: &Plac
         // Without a container the server listens on the port that clients use.
         let port = placement.host_ports.first();
         arguments.extend(port.map(|port| format!("--https-listen-port={port}")));
-        let folder = container::volume_name(config, kind, number);
+        let folder = data_volume::volume_name(config, kind, number);
         arguments.push(format!("--data-dir={folder}"));
     }
     arguments

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use transom_launch::{
-    Container, ContainerNetwork, Containerizer, Image, Network, Program, Volume, VolumeSource,
-};
+use transom_launch::{Container, ContainerNetwork, Containerizer, Image, Network, Program};
 
+use super::data_volume::{KVSTORE_DATA, SQL_DATA, volume};
 use super::{Metadata, ports, tls};
 use crate::config::{Config, KindConfig};
 use crate::kind::Kind;
@@ -17,12 +16,6 @@ use crate::settings::Engine;
 pub(super) const TASK_LABEL: &str = "m3s.aventer.biz/taskid";
 /// The container runtime's default network.
 const BRIDGE: &str = "bridge";
-/// The servers' data in their containers.
-pub(super) const SERVER_DATA: &str = "/var/lib/rancher/k3s";
-/// The SQL server's data in its container.
-const SQL_DATA: &str = "/var/lib/mysql";
-/// The kvstore's data in its container.
-pub(super) const KVSTORE_DATA: &str = "/default.etcd";
 
 /// The network alias of a kind in the container runtime's network.
 pub(super) fn alias(config: &Config, kind: Kind) -> String {
@@ -185,37 +178,6 @@ fn network_aliases(config: &Config, metadata: Metadata) -> Vec<String> {
         }
     }
     distinct
-}
-
-/// The name of a task's volume, or of its directory if containers are disabled. Except for number 0, it
-/// contains the number, because tasks of one kind on one host must not share it.
-pub(super) fn volume_name(config: &Config, kind: Kind, number: u32) -> String {
-    let name = match kind {
-        Kind::Datastore => &config.settings.volume_ds,
-        Kind::Server | Kind::Agent => &config.settings.volume_orch_server,
-    };
-    match number {
-        0 => name.clone(),
-        _ => format!("{}-{number}", name.trim_end_matches('/')),
-    }
-}
-
-fn volume(config: &Config, kind: Kind, number: u32) -> Option<Volume> {
-    let path = match (kind, config.settings.engine()) {
-        (Kind::Datastore, Engine::Sql) => SQL_DATA,
-        (Kind::Datastore, Engine::Kvstore) => KVSTORE_DATA,
-        (Kind::Server, _) => SERVER_DATA,
-        (Kind::Agent, _) => return None,
-    };
-    Some(Volume {
-        container_path: path.to_owned(),
-        read_only: false,
-        source: VolumeSource::Docker {
-            name: volume_name(config, kind, number),
-            driver: Some(config.settings.volume_driver.clone()),
-            options: BTreeMap::new(),
-        },
-    })
 }
 
 struct Parameters(Vec<(String, String)>);

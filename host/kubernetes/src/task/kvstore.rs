@@ -8,7 +8,7 @@ use transom_launch::Program;
 use transom_plugin_host::matcher::Constraint;
 use transom_scheduler::Placement;
 
-use super::container;
+use super::{container, data_volume};
 use crate::config::Config;
 use crate::kind::Kind;
 use crate::plan::Start;
@@ -97,7 +97,7 @@ pub(super) fn variables(
 ) -> Vec<(&'static str, String)> {
     let (section, host, ports) = (&config.settings, &placement.agent.hostname, &placement.host_ports);
     let (listener, client_port, peer_port, data) = if config.settings.containers {
-        let data = container::KVSTORE_DATA.to_owned();
+        let data = data_volume::KVSTORE_DATA.to_owned();
         (
             "0.0.0.0",
             Some(&section.ds_port),
@@ -108,7 +108,7 @@ pub(super) fn variables(
         // etcd can listen only on an IP address, not on a host name.
         let is_address = host.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4());
         let listener = if is_address { host } else { "0.0.0.0" };
-        let data = container::volume_name(config, Kind::Datastore, number);
+        let data = data_volume::volume_name(config, Kind::Datastore, number);
         (listener, ports.first(), ports.get(1), data)
     };
     let url = |address: HostPort| format!("{scheme}://{address}");

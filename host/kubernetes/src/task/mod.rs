@@ -8,6 +8,7 @@
 
 mod arguments;
 mod container;
+mod data_volume;
 mod environment;
 mod kvstore;
 mod one_off;

@@ -11,7 +11,7 @@ use transom_launch::{Command, Container, Containerizer, Environment, Image, Prog
 use transom_scheduler::{BuildTask, Placement, RunSpec};
 
 use super::environment::{self, Endpoints};
-use super::{SANDBOX, constraints, container, tls};
+use super::{SANDBOX, constraints, container, data_volume, tls};
 use crate::backup::script::{self, Sql};
 use crate::config::Config;
 use crate::secrets::Secrets;
@@ -182,7 +182,7 @@ impl Preparation {
     /// The shell command that runs before the command of the datastore.
     pub(super) fn line(&self, config: &Config, clustered: bool) -> String {
         let data = if config.settings.containers {
-            script::quoted(container::KVSTORE_DATA)
+            script::quoted(data_volume::KVSTORE_DATA)
         } else if clustered {
             "\"$ETCD_DATA_DIR\"".to_owned()
         } else {

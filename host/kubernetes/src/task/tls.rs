@@ -2,7 +2,7 @@
 //! their command writes them into a private directory and then removes them. The sandbox is no place
 //! for them, because agents serve its files.
 
-use super::container;
+use super::data_volume;
 use crate::backup::script::quoted;
 use crate::config::Config;
 use crate::kind::Kind;
@@ -121,10 +121,12 @@ pub(super) fn server_variables(prefix: &str) -> Vec<(&'static str, String)> {
 /// contains secrets as well. The image of a kvstore may have no program that makes a directory for them.
 pub(super) fn prefix(config: &Config, kind: Kind, number: u32) -> String {
     match kind {
-        Kind::Datastore if config.settings.containers => format!("{}/transom-tls-", container::KVSTORE_DATA),
-        _ if config.settings.containers => format!("{}/transom-tls/", container::SERVER_DATA),
+        Kind::Datastore if config.settings.containers => {
+            format!("{}/transom-tls-", data_volume::KVSTORE_DATA)
+        }
+        _ if config.settings.containers => format!("{}/transom-tls/", data_volume::SERVER_DATA),
         _ => {
-            let data = container::volume_name(config, kind, number);
+            let data = data_volume::volume_name(config, kind, number);
             format!("{}/transom-tls/", data.trim_end_matches('/'))
         }
     }

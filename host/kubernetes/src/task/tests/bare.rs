@@ -74,7 +74,7 @@ impl BareImage {
     fn command(&self, info: &Value, place: &Place) -> Command {
         let folder = place.folder.display().to_string();
         let here = |text: &str| {
-            text.replace(container::KVSTORE_DATA, &format!("{folder}/data"))
+            text.replace(data_volume::KVSTORE_DATA, &format!("{folder}/data"))
                 .replace(SANDBOX, &folder)
                 .replace("tls=/transom-tls-", &format!("tls={folder}/transom-tls-"))
                 .replace("/usr/local/bin/etcd ", "etcd ")
