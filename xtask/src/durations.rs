@@ -6,12 +6,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::failures::outcome_of;
-
 /// How many of the slowest tests are printed.
 const SLOWEST_TESTS: usize = 20;
 /// How many of the slowest programs are printed.
 const SLOWEST_PROGRAMS: usize = 10;
+
+/// The name and the outcome in `test NAME ... OUTCOME`.
+pub(crate) fn outcome_of(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("test ")?.split_once(" ... ")
+}
 
 /// The durations of a run of `cargo test`.
 pub(crate) struct Durations {

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 
-use crate::durations::Durations;
+use crate::durations::{Durations, outcome_of};
 
 /// The maximum number of lines of each failed test that are printed again: the reason and the
 /// backtrace, which come before the logs of the programs that the test started.
@@ -75,11 +75,6 @@ impl Outcome {
             }
         }
     }
-}
-
-/// The name and the outcome in `test NAME ... OUTCOME`.
-pub(crate) fn outcome_of(line: &str) -> Option<(&str, &str)> {
-    line.strip_prefix("test ")?.split_once(" ... ")
 }
 
 /// Runs `cargo test` with so many tests at a time, and prints the slowest. On a terminal the output

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use transom_common::text::{clip, one_line};
 
-use crate::{Answer, json::is_same_document, question};
+use crate::Answer;
+use crate::json::is_same_document;
+use crate::question::{MAX_TEXT_BYTES, question};
 
 /// Replaces a secret in a recorded answer.
 pub const MASK: &str = "********";
-/// Maximum number of bytes of a text that is shown.
-pub(crate) const MAX_TEXT_BYTES: usize = 200;
 
 /// Whether the first answer may contain masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

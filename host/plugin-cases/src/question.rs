@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 use transom_common::text::{clip, one_line};
 
-use crate::comparison::MAX_TEXT_BYTES;
+/// Maximum number of bytes of a text that is shown.
+pub(crate) const MAX_TEXT_BYTES: usize = 200;
 
 /// Describes a call in a few words. `case` contains its arguments.
 pub fn question(call: &str, case: &Map<String, Value>) -> String {
