@@ -13,13 +13,12 @@ use super::change::{deployment_header, deployment_response, location, options, w
 use super::path::{Target, target, target_of_write};
 use super::pieces::{self, Elements};
 use super::query::Query;
-use super::task::{self, Task, TaskList, TaskSingle};
+use super::task::{TaskList, TaskSingle};
 use super::unknown_fields::DefinitionBody;
 use super::{Api, error, tasks};
-use crate::core::command::{
-    AppEdit, Command, Edit, KillOptions, KillResult, Origin, Rejection, TaskSelection,
-};
-use crate::core::snapshot::{Snapshot, SpecView};
+use crate::core::command::{AppEdit, Command, Edit, Origin, Rejection, TaskSelection};
+use crate::core::snapshot::Snapshot;
+use crate::core::spec_view::SpecView;
 use crate::ids::{GroupId, SpecId};
 use crate::model::lengths::too_long;
 use crate::model::{App, AppUpdate, Constraint, Invalid, Selector, Spec, read, read_in, read_patch};
@@ -325,34 +324,8 @@ const KILL_PARAMETERS: &[&str] = &[
     "canarySeconds",
 ];
 
-/// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
-pub(super) fn kill_options(query: &Query) -> Result<KillOptions, ApiError> {
-    let (scale, wipe) = (query.flag("scale", false), query.flag("wipe", false));
-    if scale && wipe {
-        return Err(ApiError::bad_request(
-            "You cannot use scale and wipe at the same time.",
-        ));
-    }
-    Ok(KillOptions {
-        scale,
-        wipe,
-        change: options(query, false)?,
-    })
-}
-
-/// The killed tasks, in their state before the kill.
-pub(super) fn killed_tasks<'a>(snapshot: &'a Snapshot, result: &'a KillResult) -> Vec<Task<'a>> {
-    let mut tasks = Vec::new();
-    for of_app in &result.specs {
-        let view = snapshot.specs.get(of_app.spec.id());
-        let instances = of_app.instances.iter();
-        tasks.extend(instances.filter_map(|instance| task::task_info(view?, instance, false)));
-    }
-    tasks
-}
-
 async fn kill(api: &Api, id: SpecId, selection: TaskSelection, query: &Query) -> HandlerResult {
-    let options = kill_options(query)?;
+    let options = tasks::kill_options(query)?;
     let is_single = matches!(selection, TaskSelection::One(_));
     let command = |reply| Command::Kill {
         id,
@@ -365,7 +338,7 @@ async fn kill(api: &Api, id: SpecId, selection: TaskSelection, query: &Query) ->
         return deployment_response(started);
     }
     let snapshot = api.snapshot();
-    let tasks = killed_tasks(&snapshot, &killed);
+    let tasks = tasks::killed_tasks(&snapshot, &killed);
     Ok(if is_single {
         let task = tasks.into_iter().next();
         Json(TaskSingle { task }).into_response()

@@ -62,7 +62,7 @@ pub(super) async fn stream(
         .attach(key, listener, last.as_deref())
         .await
         .map_err(|rejected| match rejected {
-            AttachError::Open(OpenError::Refused(text)) => ApiError::bad_request(text),
+            AttachError::Open(OpenError::Rejected(text)) => ApiError::bad_request(text),
             AttachError::Open(OpenError::Call(error)) => error::unanswered(&error),
             AttachError::TooManyQueries => ApiError::unavailable(rejected.to_string()),
         })?;

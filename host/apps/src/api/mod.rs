@@ -16,6 +16,7 @@ pub(crate) mod events;
 mod group;
 mod groups;
 mod info;
+mod input_schemas;
 mod path;
 mod pieces;
 mod plugins;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use transom_cluster::agent::Agents;
 use transom_common::{HostPort, text::printable};
 
-use crate::core::snapshot::SpecView;
+use crate::core::spec_view::SpecView;
 use crate::model::Pod;
 use crate::model::pod::PodVolume;
 

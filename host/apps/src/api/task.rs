@@ -11,7 +11,7 @@ use super::append;
 use super::pieces::Elements;
 use crate::bus::shapes::{IpAddress, ip_addresses};
 use crate::check_result::CheckResult;
-use crate::core::snapshot::SpecView;
+use crate::core::spec_view::SpecView;
 use crate::health::HealthState;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, Response};

@@ -11,13 +11,13 @@ use serde_json::Value;
 use transom_web::{ApiError, Document, Json, Problems, json_list};
 use uuid::Uuid;
 
-use super::apps::{kill_options, killed_tasks};
-use super::change::{DeploymentResult, deployment_response};
+use super::change::{DeploymentResult, deployment_response, options};
 use super::query::Query;
-use super::task::{self, TaskList};
+use super::task::{self, Task, TaskList};
 use super::{Api, append};
-use crate::core::command::Command;
-use crate::core::snapshot::SpecView;
+use crate::core::command::{Command, KillOptions, KillResult};
+use crate::core::snapshot::Snapshot;
+use crate::core::spec_view::SpecView;
 use crate::model::lengths::too_long;
 use crate::time::Moment;
 use transom_replicas::Condition;
@@ -46,6 +46,32 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     let views = views.filter(|view| !view.record.spec.is_pod());
     let is_chosen = move |condition| wanted.is_empty() || wanted.contains(&condition);
     Ok(response(views, is_chosen, check_failure))
+}
+
+/// The parameters of a request that kills tasks: `scale`, `wipe` and `force`.
+pub(super) fn kill_options(query: &Query) -> Result<KillOptions, ApiError> {
+    let (scale, wipe) = (query.flag("scale", false), query.flag("wipe", false));
+    if scale && wipe {
+        return Err(ApiError::bad_request(
+            "You cannot use scale and wipe at the same time.",
+        ));
+    }
+    Ok(KillOptions {
+        scale,
+        wipe,
+        change: options(query, false)?,
+    })
+}
+
+/// The killed tasks, in their state before the kill.
+pub(super) fn killed_tasks<'a>(snapshot: &'a Snapshot, result: &'a KillResult) -> Vec<Task<'a>> {
+    let mut tasks = Vec::new();
+    for of_app in &result.specs {
+        let view = snapshot.specs.get(of_app.spec.id());
+        let instances = of_app.instances.iter();
+        tasks.extend(instances.filter_map(|instance| task::task_info(view?, instance, false)));
+    }
+    tasks
 }
 
 /// A [`TaskList`] of the tasks of these apps in chosen conditions, written while it is sent.

@@ -16,10 +16,13 @@ use axum::response::Response;
 use http::{HeaderName, HeaderValue, Method};
 use serde_json::{Map, Value};
 use transom_common::text::clip;
+use transom_web::routes::Schemas;
 use transom_web::{ApiError, Document, Problems};
 
+use super::app::AppInfo;
+use super::input_schemas;
 use super::query::Query;
-use super::routes;
+use crate::model::{App, Pod};
 
 /// Maximum number of fields that are reported; the others are counted.
 const MAX_FIELDS: usize = 100;
@@ -35,11 +38,13 @@ const HEADER: HeaderName = HeaderName::from_static("x-transom-unknown-fields");
 const REFERENCE: &str = "#/components/schemas/";
 
 static SCHEMAS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    let mut document = routes::document();
-    match document["components"]["schemas"].take() {
-        Value::Object(schemas) => schemas,
-        _ => Map::new(),
-    }
+    let mut schemas = Schemas::default();
+    schemas.of::<App>();
+    schemas.of::<AppInfo<'_>>();
+    schemas.of::<Pod>();
+    let mut schemas = schemas.finish();
+    input_schemas::add(&mut schemas);
+    schemas
 });
 
 /// The kind of a client's document.

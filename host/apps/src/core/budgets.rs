@@ -5,31 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Core;
-use super::command::Rejection;
-use super::planning::{Definitions, Planner};
-use crate::tree::edit::{Edited, EditedSpec};
-
-impl Planner {
-    /// Checks the memory of all definitions, and that of the past ones that instances run. Deleting,
-    /// scaling and definitions that become smaller never exceed it.
-    pub(super) fn check_bytes(&self, before: &Definitions, edited: &Edited) -> Result<(), Rejection> {
-        let (before, needed) = (before.tree.bytes(), edited.tree.bytes());
-        let max = self.settings.max_definitions_bytes;
-        if needed > max && needed > before {
-            return Err(Rejection::TooManyDefinitionBytes { needed, max });
-        }
-        let past = self.past_bytes.in_memory.bytes();
-        let replaces = |spec: &EditedSpec| {
-            let after = spec.after.as_ref().filter(|_| spec.before.is_some());
-            after.is_some_and(|after| after.config_version() == after.version())
-        };
-        let grows = needed > before || needed == before && edited.specs.iter().any(replaces);
-        if past > max && grows {
-            return Err(Rejection::TooManyPastBytes { needed: past, max });
-        }
-        Ok(())
-    }
-}
 
 impl Core {
     /// Logs which budgets the stored definitions exceed. They are served all the same.

@@ -1,7 +1,6 @@
 //! Which instances to kill when an app or pod with constraints is scaled down: the matcher selects
 //! them, so that constraints hold for those that remain.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
@@ -9,40 +8,10 @@ use transom_replicas::{Condition, Directive};
 use transom_scheduler::KillChoice;
 
 use super::Core;
+use super::selected_kills::SelectedKills;
 use super::spec_state::SpecState;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
-
-/// A call of the matcher: the candidates, and the kills that it selected.
-#[derive(Debug)]
-pub(super) struct SelectedKills {
-    candidates: BTreeSet<TaskId>,
-    count: usize,
-    /// `None` until the matcher has answered.
-    kills: Option<BTreeSet<TaskId>>,
-}
-
-impl SelectedKills {
-    pub(super) fn is_selected(&self, task: &TaskId) -> bool {
-        self.kills.as_ref().is_some_and(|kills| kills.contains(task))
-    }
-
-    /// Takes out a task that is removed now. The rest of the selection holds for the others.
-    fn take(&mut self, task: &TaskId) {
-        if let Some(kills) = &mut self.kills
-            && self.candidates.remove(task)
-        {
-            kills.remove(task);
-            self.count = self.count.saturating_sub(1);
-        }
-    }
-
-    fn is_for(&self, candidates: &[TaskId], count: usize) -> bool {
-        self.count == count
-            && self.candidates.len() == candidates.len()
-            && candidates.iter().all(|task| self.candidates.contains(task))
-    }
-}
 
 impl SpecState {
     /// Takes the instances that are removed in this turn out of the matcher's selection.
@@ -86,17 +55,13 @@ impl Core {
         }
         let current_call = state.kill_choice.as_ref();
         let current_call = current_call.filter(|choice| choice.is_for(&candidates, count));
-        if current_call.is_some_and(|choice| choice.kills.is_some()) {
+        if current_call.is_some_and(SelectedKills::is_answered) {
             return directive;
         }
         directive.decommission.retain(|it| !is_placed(it));
         directive.done = false;
         if current_call.is_none() {
-            state.kill_choice = Some(SelectedKills {
-                candidates: candidates.iter().cloned().collect(),
-                count,
-                kills: None,
-            });
+            state.kill_choice = Some(SelectedKills::requested(&candidates, count));
             self.scheduler.select_kills(KillChoice {
                 spec: Arc::clone(&state.run_spec),
                 candidates,
@@ -118,7 +83,7 @@ impl Core {
             .and_then(|state| state.kill_choice.as_mut());
         let Some(call) = call else { return };
         if call.is_for(&choice.candidates, choice.count as usize) {
-            call.kills = Some(kills.into_iter().collect());
+            call.answered(kills);
             self.reconcile_queue.insert(id);
         }
     }

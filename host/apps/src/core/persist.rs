@@ -23,8 +23,8 @@ use serde_json::Value;
 use transom_store::Expect;
 use transom_store::typed::{self, TypedStore};
 
+use super::ends::{TaskFailure, Termination};
 use super::known_health::HealthRecord;
-use super::snapshot::{TaskFailure, Termination};
 use crate::deploy::{Change, Deployment};
 use crate::ids::{GroupId, InstanceId, SpecId};
 use crate::model::{Spec, json_bytes};

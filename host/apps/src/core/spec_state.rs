@@ -13,10 +13,11 @@ use transom_scheduler::{RunSpec, TaskRequest};
 
 use super::budgets::{PastBytes, Share};
 use super::counts::InstanceCounts;
-use super::kill_choice::SelectedKills;
+use super::ends::{TaskFailure, Termination};
 use super::persist::SpecRecord;
 use super::places::{Moved, has_moved};
-use super::snapshot::{SpecView, TaskFailure, Termination};
+use super::selected_kills::SelectedKills;
+use super::spec_view::SpecView;
 use crate::deploy::policy;
 use crate::ids::InstanceId;
 use crate::instance::Instance;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::check_input::{self, CheckInput};
 use super::health_check::{self, HealthCheck};
@@ -88,7 +88,26 @@ pub(crate) fn read_in(document: &Value, base: &GroupId) -> Result<AppUpdate, Inv
     read_members(document, Some(base))
 }
 
-pub(super) fn read_members(document: &Value, base: Option<&GroupId>) -> Result<AppUpdate, Invalid> {
+/// Parses a patch. Its objects are parsed by [`patch::merge`], because they may be incomplete.
+pub(crate) fn read_patch(patch: &Value, base: Option<&GroupId>) -> Result<AppUpdate, Invalid> {
+    let plain = match patch.as_object() {
+        Some(members) => {
+            let plain = members.iter().filter(|(_, value)| !value.is_object());
+            Value::Object(plain.map(|(name, value)| (name.clone(), value.clone())).collect())
+        }
+        None => patch.clone(),
+    };
+    let mut update = read_members(&plain, base)?;
+    update.is_version_alone &= !patch
+        .as_object()
+        .into_iter()
+        .flat_map(Map::values)
+        .any(Value::is_object);
+    update.patch = Some(patch.clone());
+    Ok(update)
+}
+
+fn read_members(document: &Value, base: Option<&GroupId>) -> Result<AppUpdate, Invalid> {
     let mut shape = Problems::default();
     let Some(members) = document.as_object() else {
         shape.add("/", "error.expected.jsobject");
@@ -406,7 +425,14 @@ impl AppUpdate {
             .cloned()
             .unwrap_or_else(|| defaults(id.clone(), &settings.role, version));
         if let (Some(patch), Some(base)) = (self.patch.take(), base) {
-            match patch::merge(&patch, base) {
+            let merged = patch::merge(&patch, base).and_then(|(document, kept)| {
+                let update = read_members(&document, Some(&GroupId::from(&base.id)));
+                match update {
+                    Ok(update) => Ok((update, kept)),
+                    Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => Err(problems),
+                }
+            });
+            match merged {
                 Ok((update, kept)) => {
                     let broken = std::mem::replace(self, update).broken;
                     self.broken.extend(broken);

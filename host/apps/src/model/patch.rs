@@ -7,30 +7,10 @@
 use serde_json::{Map, Value};
 use transom_web::Problems;
 
-use super::{App, AppUpdate, Invalid, input};
-use crate::ids::GroupId;
+use super::App;
 
-/// Parses a patch. Its objects are parsed by [`merge`], because they may be incomplete.
-pub(crate) fn read_patch(patch: &Value, base: Option<&GroupId>) -> Result<AppUpdate, Invalid> {
-    let plain = match patch.as_object() {
-        Some(members) => {
-            let plain = members.iter().filter(|(_, value)| !value.is_object());
-            Value::Object(plain.map(|(name, value)| (name.clone(), value.clone())).collect())
-        }
-        None => patch.clone(),
-    };
-    let mut update = input::read_members(&plain, base)?;
-    update.is_version_alone &= !patch
-        .as_object()
-        .into_iter()
-        .flat_map(Map::values)
-        .any(Value::is_object);
-    update.patch = Some(patch.clone());
-    Ok(update)
-}
-
-/// The update that a patch of `present` means, and the definition without the removed fields.
-pub(crate) fn merge(patch: &Value, present: &App) -> Result<(AppUpdate, App), Problems> {
+/// The document that a patch of `present` means, and the definition without the removed fields.
+pub(super) fn merge(patch: &Value, present: &App) -> Result<(Value, App), Problems> {
     let failed = |error: serde_json::Error| Problems::one("/", error.to_string());
     let mut kept = serde_json::to_value(present).map_err(failed)?;
     let mut document = patch.clone();
@@ -65,12 +45,7 @@ pub(crate) fn merge(patch: &Value, present: &App) -> Result<(AppUpdate, App), Pr
     if !problems.is_empty() {
         return Err(problems);
     }
-    let base = GroupId::from(&present.id);
-    let update = match input::read_members(&document, Some(&base)) {
-        Ok(update) => update,
-        Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => return Err(problems),
-    };
-    Ok((update, serde_json::from_value(kept).map_err(failed)?))
+    Ok((document, serde_json::from_value(kept).map_err(failed)?))
 }
 
 /// Merges `patch` into `target`, as RFC 7396 specifies.

@@ -114,7 +114,7 @@ pub(super) fn reference(kind: &str, name: &str) -> Value {
 impl<S> Table<S> {
     /// The OpenAPI document.
     pub fn document(&self) -> Value {
-        let (info, mut schemas) = (&self.info, Schemas::new());
+        let (info, mut schemas) = (&self.info, Schemas::default());
         let error = (info.error)(&mut schemas);
         let mut paths = Map::new();
         for route in &self.routes {

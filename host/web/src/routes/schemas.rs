@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub struct Schemas(SchemaGenerator);
 
-impl Schemas {
-    pub(super) fn new() -> Self {
+impl Default for Schemas {
+    fn default() -> Self {
         let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
             settings.meta_schema = None;
@@ -18,7 +18,9 @@ impl Schemas {
         });
         Self(settings.into_generator())
     }
+}
 
+impl Schemas {
     /// A reference to the schema of a type, or the schema itself if it has no name.
     pub fn of<T: JsonSchema>(&mut self) -> Value {
         let mut schema = self.0.subschema_for::<T>();
@@ -27,7 +29,7 @@ impl Schemas {
     }
 
     /// All schemas by name.
-    pub(super) fn finish(mut self) -> Map<String, Value> {
+    pub fn finish(mut self) -> Map<String, Value> {
         self.0.take_definitions(true)
     }
 }

@@ -8,7 +8,6 @@ mod apps;
 mod deployments;
 mod error;
 mod groups;
-mod input;
 mod operation;
 mod parameters;
 mod pods;
@@ -23,7 +22,7 @@ use serde_json::Value;
 use transom_web::routes::{ErrorResponse, Info, Route, Schemas, Table, text};
 
 use self::error::Error;
-use crate::api::Api;
+use crate::api::{Api, input_schemas};
 
 /// All routes.
 pub(super) static TABLE: LazyLock<Table<Api>> = LazyLock::new(|| {
@@ -108,7 +107,7 @@ async fn get() -> Response {
 pub(super) fn document() -> Value {
     let mut document = TABLE.document();
     if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
-        input::add(schemas);
+        input_schemas::add(schemas);
     }
     document
 }

@@ -20,7 +20,8 @@ use super::budgets::PastBytes;
 use super::command::{Edit, GroupEdit, Options, Rejection};
 use super::history::History;
 use super::persist::{Changes, Repository, SpecRecord};
-use super::snapshot::{Snapshot, SpecView};
+use super::snapshot::Snapshot;
+use super::spec_view::SpecView;
 use crate::bus::{Draft, shapes};
 use crate::deploy::{ActionKind, Change, Deadline, Deployment, SharedTexts, Step, plan};
 use crate::ids::{GroupId, SpecId};
@@ -282,6 +283,26 @@ impl Planner {
             return Err(Rejection::TooManyApps(max));
         }
         self.check_bytes(before, edited)
+    }
+
+    /// Checks the memory of all definitions, and that of the past ones that instances run. Deleting,
+    /// scaling and definitions that become smaller never exceed it.
+    fn check_bytes(&self, before: &Definitions, edited: &Edited) -> Result<(), Rejection> {
+        let (before, needed) = (before.tree.bytes(), edited.tree.bytes());
+        let max = self.settings.max_definitions_bytes;
+        if needed > max && needed > before {
+            return Err(Rejection::TooManyDefinitionBytes { needed, max });
+        }
+        let past = self.past_bytes.in_memory.bytes();
+        let replaces = |spec: &EditedSpec| {
+            let after = spec.after.as_ref().filter(|_| spec.before.is_some());
+            after.is_some_and(|after| after.config_version() == after.version())
+        };
+        let grows = needed > before || needed == before && edited.specs.iter().any(replaces);
+        if past > max && grows {
+            return Err(Rejection::TooManyPastBytes { needed: past, max });
+        }
+        Ok(())
     }
 }
 
