@@ -185,7 +185,7 @@ impl Policies for Components {
     async fn open_view(&self, query: Query) -> Result<Arc<dyn View>, OpenError> {
         self.present("filter")?;
         if query.expression.as_deref() == Some("bad") {
-            return Err(OpenError::Refused("the filter makes no sense".to_owned()));
+            return Err(OpenError::Rejected("the filter makes no sense".to_owned()));
         }
         self.views.fetch_add(1, Ordering::SeqCst);
         Ok(Arc::new(ScriptedView {

@@ -9,18 +9,15 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, BodyDataStream};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::StreamExt;
 use http::{HeaderValue, header};
 use http_body::{Body as _, Frame, SizeHint};
-use tokio::time::timeout;
 
 use crate::shares::Share;
 use crate::{ApiError, Owner, Shares};

@@ -135,7 +135,7 @@ impl Filter {
                         events.len()
                     ));
                 }
-                Ok(Err(OpenError::Refused(text))) => {
+                Ok(Err(OpenError::Rejected(text))) => {
                     return unavailable(format!(
                         "the events component no longer accepts the query: {text}"
                     ));

@@ -86,7 +86,7 @@ pub(crate) fn too_large(kind: &'static str, subject: Option<String>, bytes: usiz
 pub(crate) fn plugin(change: &Change) -> Draft {
     let kind = match change {
         Change::Admitted { .. } => "plugin_admitted_event",
-        Change::Refused { .. } => "plugin_refused_event",
+        Change::Rejected { .. } => "plugin_refused_event",
         Change::Shadowing { .. } => "plugin_shadowing_event",
         Change::Canary { .. } => "plugin_canary_event",
         Change::Promoted { .. } => "plugin_promoted_event",

@@ -287,7 +287,7 @@ fn replaced(change: Change) -> Option<String> {
         | Change::Canary { name, .. }
         | Change::Promoted { name, .. }
         | Change::Aborted { name, .. } => Some(name),
-        Change::Refused { .. }
+        Change::Rejected { .. }
         | Change::Shadowing { .. }
         | Change::Removed { .. }
         | Change::Disabled { .. } => None,

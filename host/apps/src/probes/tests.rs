@@ -75,7 +75,7 @@ impl Policies for Gate {
     }
 
     async fn open_view(&self, _: Query) -> Result<Arc<dyn View>, OpenError> {
-        Err(OpenError::Refused("no view here".to_owned()))
+        Err(OpenError::Rejected("no view here".to_owned()))
     }
 
     async fn probe(&self, _: Kind, _: Request, _: Option<Arc<dyn Runner>>) -> Result<Outcome, Failure> {

@@ -46,7 +46,7 @@ pub(super) async fn verdict(
             .is_some_and(|status| matches!(status.state, State::Fetching | State::Admitting))
         {
             match changes.recv().await {
-                Ok(Change::Admitted { .. } | Change::Refused { .. }) | Err(RecvError::Closed) => break,
+                Ok(Change::Admitted { .. } | Change::Rejected { .. }) | Err(RecvError::Closed) => break,
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
             }
         }

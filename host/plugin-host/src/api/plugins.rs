@@ -366,8 +366,8 @@ impl Plugins {
         for (name, filter) in &filters {
             let answer = filter.ask(Open(Arc::clone(&opened))).await?;
             answer.map_err(|rejection| match filters.len() {
-                1 => OpenError::Refused(rejection),
-                _ => OpenError::Refused(format!("{name}: {rejection}")),
+                1 => OpenError::Rejected(rejection),
+                _ => OpenError::Rejected(format!("{name}: {rejection}")),
             })?;
         }
         Ok(View::new(Arc::clone(&self.0.extension_points), opened))

@@ -34,7 +34,7 @@ impl View {
         &self.opened.query
     }
 
-    /// Returns one decision for each event, in order. Fails with [`OpenError::Refused`] if a new
+    /// Returns one decision for each event, in order. Fails with [`OpenError::Rejected`] if a new
     /// version of the plugin rejects the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
         let filters = self.extension_points.filters()?;
@@ -65,7 +65,7 @@ impl View {
     ) -> Result<Vec<Decision>, OpenError> {
         let view = Arc::clone(&self.opened);
         let decisions = filter.ask(Decide { view, events }).await?;
-        decisions.map_err(OpenError::Refused)
+        decisions.map_err(OpenError::Rejected)
     }
 }
 

@@ -193,7 +193,8 @@ pub enum Change {
         digest: String,
     },
     /// The current files were rejected; a serving version stays active.
-    Refused {
+    #[serde(rename = "refused")]
+    Rejected {
         /// The plugin.
         name: String,
         /// Why, for an operator.
@@ -276,7 +277,7 @@ impl Change {
     pub fn plugin(&self) -> &str {
         match self {
             Change::Admitted { name, .. }
-            | Change::Refused { name, .. }
+            | Change::Rejected { name, .. }
             | Change::Shadowing { name, .. }
             | Change::Canary { name, .. }
             | Change::Promoted { name, .. }

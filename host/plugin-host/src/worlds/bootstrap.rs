@@ -73,7 +73,7 @@ pub struct Rejection {
 pub enum PrepareError {
     /// The plugin rejects.
     #[error(transparent)]
-    Refused(#[from] Rejection),
+    Rejected(#[from] Rejection),
     /// The call of the plugin failed.
     #[error(transparent)]
     Call(#[from] CallError),

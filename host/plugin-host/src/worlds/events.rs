@@ -65,7 +65,7 @@ pub enum Decision {
 pub enum OpenError {
     /// The plugin rejects the query, with this text: a 400 for the subscriber.
     #[error("{0}")]
-    Refused(String),
+    Rejected(String),
     /// The call of the plugin failed.
     #[error(transparent)]
     Call(#[from] CallError),

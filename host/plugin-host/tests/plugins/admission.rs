@@ -9,7 +9,7 @@ const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[
 /// Checks that the change is a rejection with `reason`, that the status shows it, and that version 1
 /// answers.
 async fn rejected(site: &Site, change: &Change, reason: &str) {
-    let Change::Refused { name, reason: found } = change else {
+    let Change::Rejected { name, reason: found } = change else {
         panic!("{reason}: {change:?}")
     };
     assert_eq!(name, "odd");
@@ -166,7 +166,7 @@ async fn component_without_manifest_is_rejected() {
         .change_files(|| write_file(site.dir.path(), "odd.wasm", &bytes))
         .await;
     assert!(
-        matches!(&change, Change::Refused { reason, .. } if reason.contains("odd.toml")),
+        matches!(&change, Change::Rejected { reason, .. } if reason.contains("odd.toml")),
         "{change:?}"
     );
     assert_eq!(site.plugins.list()[0].state, State::Rejected);
@@ -189,7 +189,7 @@ async fn component_without_manifest_is_rejected() {
     let change = site
         .change_files(|| std::fs::remove_file(site.dir.path().join("odd.toml")).unwrap())
         .await;
-    assert!(matches!(change, Change::Refused { .. }), "{change:?}");
+    assert!(matches!(change, Change::Rejected { .. }), "{change:?}");
     assert_eq!(changes.try_recv(), Ok(Change::Removed { name: "odd".into() }));
     assert!(site.probe("odd", "{}", None).await.is_err());
     site.stop().await;

@@ -312,14 +312,14 @@ async fn changed_or_removed_files_end_the_canary() {
         )
         .await;
     assert!(
-        matches!(&rejected, Change::Refused { reason, .. } if reason.contains("`canary.percent` is 0; expected 1 to 99")),
+        matches!(&rejected, Change::Rejected { reason, .. } if reason.contains("`canary.percent` is 0; expected 1 to 99")),
         "{rejected:?}"
     );
     assert_marks(&site, "v3").await;
     let other_world = format!("world = \"event-filter\"\n{MANUAL}\n");
     let rejected = site.replace("tests/faulty-events", "odd", &other_world).await;
     assert!(
-        matches!(&rejected, Change::Refused { reason, .. } if reason.contains("its world differs")),
+        matches!(&rejected, Change::Rejected { reason, .. } if reason.contains("its world differs")),
         "{rejected:?}"
     );
     assert_marks(&site, "v3").await;

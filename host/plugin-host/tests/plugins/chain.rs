@@ -66,7 +66,7 @@ async fn each_filter_receives_the_events_that_the_one_before_it_passes() {
     let rejected = site.plugins.open_view(Query::default()).await.unwrap_err();
     assert_eq!(
         rejected,
-        OpenError::Refused("second: rejected, as asked".to_owned())
+        OpenError::Rejected("second: rejected, as asked".to_owned())
     );
     site.stop().await;
 }

@@ -177,7 +177,7 @@ async fn a_compilation_that_takes_too_long_is_rejected_with_the_limit() {
     let change = site
         .change_files(|| write_file(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
         .await;
-    let Change::Refused { reason, .. } = &change else {
+    let Change::Rejected { reason, .. } = &change else {
         panic!("{change:?}")
     };
     assert!(
@@ -218,7 +218,7 @@ async fn a_compilation_that_starves_is_retried_and_its_component_is_not_blamed()
     let change = site
         .change_files(|| write_file(site.dir.path(), "small.wasm", &probe))
         .await;
-    let Change::Refused { reason, .. } = &change else {
+    let Change::Rejected { reason, .. } = &change else {
         panic!("{change:?}")
     };
     assert!(
@@ -275,7 +275,7 @@ async fn compilation_that_needs_too_much_memory_is_rejected_with_the_limit() {
     let change = site
         .change_files(|| write_file(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
         .await;
-    let Change::Refused { reason, .. } = &change else {
+    let Change::Rejected { reason, .. } = &change else {
         panic!("{change:?}")
     };
     assert!(

@@ -44,7 +44,7 @@ async fn invalid_names_are_rejected_and_shown_escaped() {
             reason.contains("invalid plugin name: expected 1 to 64"),
             "{reason}"
         );
-        let rejected = |it: &Change| matches!(it, Change::Refused { name, .. } if name == escaped_name);
+        let rejected = |it: &Change| matches!(it, Change::Rejected { name, .. } if name == escaped_name);
         assert!(changes.iter().any(rejected), "{escaped_name}: {changes:?}");
     }
     assert_eq!(site.status("A.good_1-name").state, State::Serving);

@@ -259,7 +259,7 @@ async fn events_filters_by_kind() {
     assert_eq!(decisions, [Decision::Pass, Decision::Drop]);
     let rejected = plugins.open_view(filtered("kind == 'a' &&\n  x == 1")).await;
     assert!(
-        matches!(&rejected, Err(OpenError::Refused(text)) if text.contains("line 2, column 3: unknown variable `x`")),
+        matches!(&rejected, Err(OpenError::Rejected(text)) if text.contains("line 2, column 3: unknown variable `x`")),
         "{rejected:?}"
     );
     token.cancel();

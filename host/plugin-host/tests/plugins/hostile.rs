@@ -165,7 +165,7 @@ async fn guest_text_stays_on_one_line() {
         expression: Some("forge".into()),
         ..Query::default()
     };
-    let Err(OpenError::Refused(rejection)) = site.plugins.open_view(query).await else {
+    let Err(OpenError::Rejected(rejection)) = site.plugins.open_view(query).await else {
         panic!("it was opened")
     };
     for text in [failure.message, rejection] {
@@ -284,7 +284,7 @@ async fn component_with_an_oversized_table_is_rejected() {
     let replacement = site.change_files(|| write_file(site.dir.path(), "odd.wasm", &oversized));
     let others = others_answer(&site, 10, || true);
     let (change, ()) = tokio::join!(replacement, others);
-    let Change::Refused { reason, .. } = &change else {
+    let Change::Rejected { reason, .. } = &change else {
         panic!("{change:?}")
     };
     assert!(

@@ -18,7 +18,7 @@ fn install(site: &Site, name: &str, manifest: &str, component: &[u8]) {
 
 fn rejection(change: &Change) -> &str {
     match change {
-        Change::Refused { reason, .. } => reason,
+        Change::Rejected { reason, .. } => reason,
         other => panic!("{other:?}"),
     }
 }

@@ -173,7 +173,7 @@ fn with_replay(more: &str) -> String {
 
 fn is_rejected(change: &Change, expected: &str) {
     assert!(
-        matches!(change, Change::Refused { reason, .. } if reason.contains(expected)),
+        matches!(change, Change::Rejected { reason, .. } if reason.contains(expected)),
         "{expected}: {change:?}"
     );
 }

@@ -81,7 +81,7 @@ async fn self_test_failures_name_the_found_answer() {
             .replace(source, "tested", &manifest.replace(hole, wrong))
             .await;
         assert!(
-            matches!(&change, Change::Refused { reason: it, .. } if it == reason),
+            matches!(&change, Change::Rejected { reason: it, .. } if it == reason),
             "{change:?}"
         );
         let change = site
@@ -125,7 +125,7 @@ async fn invalid_self_tests_are_named() {
             format!("world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\n{test}\n");
         let change = site.replace("check-http", "wrong", &manifest).await;
         assert!(
-            matches!(&change, Change::Refused { reason: it, .. } if it.contains(reason) && it.contains("self-test 1 of 1")),
+            matches!(&change, Change::Rejected { reason: it, .. } if it.contains(reason) && it.contains("self-test 1 of 1")),
             "{reason}: {change:?}"
         );
     }
@@ -133,7 +133,7 @@ async fn invalid_self_tests_are_named() {
     let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\nsettings = { do = \"trap\" }\nexpect = { tcp = true }\n";
     let change = site.replace("tests/faulty-probe", "wrong", manifest).await;
     assert!(
-        matches!(&change, Change::Refused { reason, .. } if reason.contains("trapped")),
+        matches!(&change, Change::Rejected { reason, .. } if reason.contains("trapped")),
         "{change:?}"
     );
     site.stop().await;

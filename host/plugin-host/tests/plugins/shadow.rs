@@ -235,7 +235,7 @@ async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
         )
         .await;
     assert!(
-        matches!(&other_world, Change::Refused { reason, .. } if reason.contains("its world differs")),
+        matches!(&other_world, Change::Rejected { reason, .. } if reason.contains("its world differs")),
         "{other_world:?}"
     );
     site.stop().await;

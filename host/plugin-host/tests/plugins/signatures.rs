@@ -93,7 +93,7 @@ async fn file_without_a_valid_signature_is_rejected() {
         let change = site
             .change_files(|| install(site.dir.path(), &two, signature))
             .await;
-        let Change::Refused { reason, .. } = &change else {
+        let Change::Rejected { reason, .. } = &change else {
             panic!("{what}: {change:?}")
         };
         assert!(reason.contains(expected), "{what}: {reason}");
@@ -111,14 +111,14 @@ async fn file_without_a_valid_signature_is_rejected() {
     let change = site
         .change_files(|| fs::remove_file(site.dir.path().join("odd.wasm.sig")).unwrap())
         .await;
-    assert!(matches!(change, Change::Refused { .. }), "{change:?}");
+    assert!(matches!(change, Change::Rejected { .. }), "{change:?}");
     // A manifest cannot turn the check off.
     let more = format!("signatures = false\n{PLAIN}");
     let change = site
         .change_files(|| write_file(site.dir.path(), "odd.toml", more.as_bytes()))
         .await;
     assert!(
-        matches!(&change, Change::Refused { reason, .. } if reason.contains("unknown key")),
+        matches!(&change, Change::Rejected { reason, .. } if reason.contains("unknown key")),
         "{change:?}"
     );
     write_file(site.dir.path(), "odd.toml", PLAIN.as_bytes());

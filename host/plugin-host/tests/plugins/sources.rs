@@ -291,7 +291,7 @@ async fn unsupported_images_are_rejected_with_the_reason() {
     let change = site
         .change_files(|| write_file(site.dir.path(), "odd.wasm", &fs::read(&good).unwrap()))
         .await;
-    let Change::Refused { reason, .. } = &change else {
+    let Change::Rejected { reason, .. } = &change else {
         panic!("{change:?}")
     };
     assert!(reason.contains("both odd.wasm and a `source`"), "{reason}");
@@ -306,7 +306,7 @@ async fn unsupported_images_are_rejected_with_the_reason() {
     let change = site
         .change_files(|| write_file(site.dir.path(), "odd.toml", b"source = "))
         .await;
-    assert!(matches!(change, Change::Refused { .. }), "{change:?}");
+    assert!(matches!(change, Change::Rejected { .. }), "{change:?}");
     assert!(site.probe("odd", "{}", None).await.is_ok());
     site.stop().await;
 }

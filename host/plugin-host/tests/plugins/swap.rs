@@ -138,7 +138,7 @@ async fn views_reopen_on_the_new_version() {
     )
     .await;
     let rejected = view.decide(&events).await;
-    assert_eq!(rejected, Err(OpenError::Refused("rejected, as asked".into())));
+    assert_eq!(rejected, Err(OpenError::Rejected("rejected, as asked".into())));
 
     site.replace("tests/faulty-events", "faulty-events", &filter("mark = \"v3\""))
         .await;

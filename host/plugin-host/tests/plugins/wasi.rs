@@ -65,7 +65,7 @@ async fn denied_import_is_rejected_by_name() {
             .replace("tests/wasi-everything", "withdrawn", &manifest(grants))
             .await;
         assert!(
-            matches!(&change, Change::Refused { reason: it, .. } if it == reason),
+            matches!(&change, Change::Rejected { reason: it, .. } if it == reason),
             "{change:?}"
         );
         assert!(logged(&["plugin=\"withdrawn\"", reason]));
@@ -128,7 +128,7 @@ async fn upgrade_cannot_import_more_than_granted() {
     let change = site
         .replace("tests/wasi-everything", "grows", &manifest(""))
         .await;
-    let Change::Refused { reason, .. } = &change else {
+    let Change::Rejected { reason, .. } = &change else {
         panic!("{change:?}")
     };
     assert!(
@@ -143,7 +143,7 @@ async fn upgrade_cannot_import_more_than_granted() {
     let change = site
         .replace("tests/wasi-everything", "grows", &manifest(some))
         .await;
-    let Change::Refused { reason, .. } = &change else {
+    let Change::Rejected { reason, .. } = &change else {
         panic!("{change:?}")
     };
     assert!(
@@ -167,6 +167,6 @@ async fn upgrade_cannot_import_more_than_granted() {
     let change = site
         .replace("tests/wasi-everything", "grows", &manifest(""))
         .await;
-    assert!(matches!(change, Change::Refused { .. }), "{change:?}");
+    assert!(matches!(change, Change::Rejected { .. }), "{change:?}");
     site.stop().await;
 }

@@ -114,7 +114,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn discarding_is_bounded_in_bytes_and_time() {
         const PART: usize = 1 << 20;
-        let part = Ok::<_, Infallible>(Bytes::from_static(&[0; PART]));
+        let part = Ok::<_, Infallible>(Bytes::from(vec![0; PART]));
         for (parts, expected) in [(0, 0), (3, 3), (20, MAX_DISCARDED / PART + 1)] {
             for is_stalled in [false, true] {
                 let read = Arc::new(Mutex::new(0));

@@ -119,7 +119,7 @@ async fn client_that_is_still_sending_gets_its_answer() {
     let head = "POST /no HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n";
     let mut stream = server.send_text(&format!("{head}\r\n")).await;
     for _ in 0..10 {
-        stream.write_all(&[b'x'; 100_000]).await.unwrap();
+        stream.write_all(&vec![b'x'; 100_000]).await.unwrap();
     }
     assert!(answer(&mut stream).await.starts_with("HTTP/1.1 409 "));
     // The connection is still open.

@@ -299,7 +299,7 @@ impl Directory {
                 digest: info.digest,
                 reason,
             },
-            (AdmissionOutcome::Rejected, _) => Change::Refused { name, reason },
+            (AdmissionOutcome::Rejected, _) => Change::Rejected { name, reason },
             (AdmissionOutcome::Removed, _) => Change::Removed { name },
             // All other outcomes have a version.
             (_, None) => return None,
@@ -322,7 +322,7 @@ impl Directory {
             } => {
                 tracing::info!(plugin = name, version, digest, "plugin admitted");
             }
-            Change::Refused { name, reason } => {
+            Change::Rejected { name, reason } => {
                 let table = self.table.load();
                 let serving_version = table
                     .serving

@@ -220,7 +220,7 @@ impl Directory {
             let reason = AdmissionError::Name.to_string();
             self.change_table(|table| drop(table.rejections.insert(name.clone(), reason.clone())));
             self.metrics.count_rejection(&name);
-            self.publish(Change::Refused { name, reason });
+            self.publish(Change::Rejected { name, reason });
         }
         self.misnamed = found;
     }
