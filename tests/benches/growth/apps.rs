@@ -29,8 +29,10 @@ const PENDING_APPS: usize = 100;
 /// Status updates of a long time: number in a burst, and the time between two of them.
 const SUSTAINED_BURST: u64 = 100;
 const SUSTAINED_INTERVAL: Duration = Duration::from_millis(100);
-/// Tasks of an agent, where their number matters.
-const TASKS_OF_AGENT: usize = 32;
+/// Tasks that fit an offer, where their number matters.
+const TASKS_OF_OFFER: usize = 32;
+/// CPUs of a task.
+const CPUS: f64 = 0.01;
 /// Tasks whose status is updated for a long time.
 const SUSTAINED_TASKS: usize = 1_000;
 
@@ -42,7 +44,7 @@ pub(crate) enum Ports {
 
 pub(crate) fn app(id: &str, instances: usize, ports: Ports) -> Value {
     let mut app = json!({
-        "id": id, "cmd": "sleep 1000", "cpus": 0.01, "mem": 32, "instances": instances,
+        "id": id, "cmd": "sleep 1000", "cpus": CPUS, "mem": 32, "instances": instances,
         "labels": {"team": "shop"}, "env": {"STAGE": "test"},
     });
     if let Ports::None = ports {
@@ -166,10 +168,11 @@ pub(crate) async fn group(size: usize, ports: Ports, instances: usize) -> Vec<Co
 }
 
 /// How long others wait while a group with many apps is changed: the longest of many times until a status
-/// update is acknowledged, until its event arrives, and until an app is shown. An agent has few of the
+/// update is acknowledged, until its event arrives, and until an app is shown. An offer has room for few
 /// tasks: the master reports at once that all tasks of an ACCEPT run, and no agent starts thousands.
 pub(crate) async fn meanwhile(size: usize) -> Vec<Cost> {
-    let cluster = Cluster::start_with(PORTS, size.div_ceil(TASKS_OF_AGENT)).await;
+    let cpus = CPUS * TASKS_OF_OFFER as f64;
+    let cluster = Cluster::start_with_offers(PORTS, size.div_ceil(TASKS_OF_OFFER), cpus).await;
     let daemon = Daemon::start(cluster.address).await;
     let target = (&cluster, &daemon);
     deploy(

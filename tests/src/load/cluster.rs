@@ -1,4 +1,4 @@
-//! A master whose agents have unlimited resources and whose tasks run nothing. It answers every
+//! A master whose agents always have resources left, and whose tasks run nothing. It answers every
 //! call immediately, so that measured times are the daemon's.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Agents of the cluster, unless it is started with another number of them.
 const AGENTS: usize = 10;
+/// CPUs of each offer, unless it is started with another number of them: more than anybody needs.
+const CPUS: f64 = 1e6;
 /// Racks over which the agents are distributed, in their attribute `rack`.
 const RACKS: usize = 40;
 /// Time between heartbeats.
@@ -44,6 +46,8 @@ struct Shape {
     agents: usize,
     /// First and last port of every offer.
     ports: (u16, u16),
+    /// CPUs of every offer.
+    cpus: f64,
 }
 
 impl Shape {
@@ -85,6 +89,11 @@ impl Cluster {
 
     /// Starts a cluster with this number of agents.
     pub async fn start_with(ports: (u16, u16), agents: usize) -> Cluster {
+        Cluster::start_with_offers(ports, agents, CPUS).await
+    }
+
+    /// Starts a cluster with this number of agents, each of whose offers has so many CPUs.
+    pub async fn start_with_offers(ports: (u16, u16), agents: usize, cpus: f64) -> Cluster {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("a port");
@@ -93,7 +102,7 @@ impl Cluster {
         let shared = Arc::new(Shared {
             cluster_state: Mutex::default(),
             acknowledged: watch::Sender::new(0),
-            shape: Shape { agents, ports },
+            shape: Shape { agents, ports, cpus },
             token: token.clone(),
         });
         let router = Router::new()
@@ -267,7 +276,7 @@ impl ClusterState {
                 ],
                 "allocation_info": {"role": "*"},
                 "resources": [
-                    scalar("cpus", 1e6), scalar("mem", 1e8), scalar("disk", 1e9),
+                    scalar("cpus", shape.cpus), scalar("mem", 1e8), scalar("disk", 1e9),
                     {"name": "ports", "type": "RANGES", "role": "*", "allocation_info": {"role": "*"},
                      "ranges": {"range": [{"begin": shape.ports.0, "end": shape.ports.1}]}},
                 ],
