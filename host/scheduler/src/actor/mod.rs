@@ -72,10 +72,10 @@ pub(crate) use start::Dependencies;
 /// Capacity of the event queues from the subscription and to the service.
 const EVENT_QUEUE_CAPACITY: usize = 256;
 
-/// How many events may wait for room in the queue to the service, launches not counted, before no
-/// further ones are read from the master. The updates of a burst are stored and acknowledged while
-/// the service is busy; an event that waits is a pointer to the record of its task.
-const MAX_OUTBOX_EVENTS: usize = 16_384;
+/// The memory of the events that wait for room in the queue to the service, before no further ones
+/// are read from the master: 16,384 updates without long texts, so that those of a burst are stored
+/// and acknowledged while the service is busy.
+const MAX_OUTBOX_BYTES: usize = 16 << 20;
 
 /// Timeouts, intervals and backoffs.
 #[derive(Clone, Debug)]

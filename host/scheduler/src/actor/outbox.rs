@@ -2,20 +2,25 @@
 
 use std::collections::VecDeque;
 
-use super::MAX_OUTBOX_EVENTS;
+use transom_cluster::v1::TaskStatus;
+
+use super::MAX_OUTBOX_BYTES;
 use crate::Event;
+
+/// About what an event keeps in memory besides its texts: the record of its task.
+const EVENT_BYTES: usize = 1 << 10;
 
 /// The events that wait for room in the queue, in order.
 #[derive(Default)]
 pub(super) struct Outbox {
     events: VecDeque<Event>,
-    /// How many of them report launches.
-    launches: usize,
+    /// The sum of their [`bytes`].
+    bytes: usize,
 }
 
 impl Outbox {
     pub(super) fn push(&mut self, event: Event) {
-        self.launches += usize::from(is_launch(&event));
+        self.bytes += bytes(&event);
         self.events.push_back(event);
     }
 
@@ -27,13 +32,13 @@ impl Outbox {
 
     pub(super) fn pop(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
-        self.launches -= usize::from(is_launch(&event));
+        self.bytes -= bytes(&event);
         Some(event)
     }
 
     /// Returns an event that [`Self::pop`] took.
     pub(super) fn put_back(&mut self, event: Event) {
-        self.launches += usize::from(is_launch(&event));
+        self.bytes += bytes(&event);
         self.events.push_front(event);
     }
 
@@ -49,16 +54,27 @@ impl Outbox {
         self.events.is_empty()
     }
 
-    /// Whether so many events wait that no further ones are read from the master. Launches do not
-    /// count: the service has requested each, so they are bounded by its tasks, and a launch of
-    /// thousands must not delay the acknowledgement of other updates.
+    /// Whether the events need so much memory that no further ones are read from the master.
     pub(super) fn is_full(&self) -> bool {
-        self.events.len() - self.launches >= MAX_OUTBOX_EVENTS
+        self.bytes >= MAX_OUTBOX_BYTES
     }
 }
 
-fn is_launch(event: &Event) -> bool {
-    matches!(event, Event::Launched(_))
+/// What an event counts. Launches do not count: the service has requested each, so they are bounded
+/// by its tasks, and a launch of thousands must not delay the acknowledgement of other updates.
+fn bytes(event: &Event) -> usize {
+    let of_status = |status: &TaskStatus| {
+        let texts = [&status.message, &status.data];
+        texts.into_iter().flatten().map(String::len).sum()
+    };
+    let texts: usize = match event {
+        Event::Launched(_) => return 0,
+        Event::Updated(record) => record.status.as_ref().map_or(0, of_status),
+        Event::Unknown { status } => of_status(status),
+        Event::Message { data, .. } => data.len(),
+        _ => 0,
+    };
+    EVENT_BYTES + texts
 }
 
 #[cfg(test)]
@@ -69,11 +85,12 @@ mod tests {
     use crate::testing::record;
 
     #[test]
-    fn launches_do_not_fill_the_outbox() {
+    fn outbox_is_full_by_number_and_by_texts_but_not_by_launches() {
         let launch = || Event::Launched(Arc::new(record("t")));
         let mut outbox = Outbox::default();
-        outbox.extend((0..2 * MAX_OUTBOX_EVENTS).map(|_| launch()));
-        outbox.extend((1..MAX_OUTBOX_EVENTS).map(|_| Event::Disconnected));
+        let most = MAX_OUTBOX_BYTES / EVENT_BYTES;
+        outbox.extend((0..2 * most).map(|_| launch()));
+        outbox.extend((1..most).map(|_| Event::Disconnected));
         assert!(!outbox.is_full());
         let first = outbox.pop().unwrap();
         outbox.put_back(first);
@@ -81,5 +98,17 @@ mod tests {
         assert!(outbox.is_full());
         while outbox.pop().is_some() {}
         assert!(outbox.is_empty() && !outbox.is_full());
+
+        let mut large = record("t");
+        let message = Some("x".repeat(MAX_OUTBOX_BYTES / 2));
+        large.status = Some(TaskStatus {
+            message,
+            ..TaskStatus::default()
+        });
+        let large = Arc::new(large);
+        outbox.push(Event::Updated(Arc::clone(&large)));
+        assert!(!outbox.is_full());
+        outbox.push(Event::Updated(large));
+        assert!(outbox.is_full());
     }
 }
