@@ -21,7 +21,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Unread<B>(Arc<Mutex<Option<B>>>);
 
 /// A body that leaves its rest to [`Unread`].
-pub(super) struct ReturnedBody<B> {
+pub(super) struct ReturnedBody<B: Body> {
     body: Option<B>,
     /// Whether anybody has asked for its bytes.
     is_polled: bool,
@@ -30,7 +30,7 @@ pub(super) struct ReturnedBody<B> {
     rest: Arc<Mutex<Option<B>>>,
 }
 
-pub(super) fn returned<B>(body: B, is_sent_on_demand: bool) -> (ReturnedBody<B>, Unread<B>) {
+pub(super) fn returned<B: Body>(body: B, is_sent_on_demand: bool) -> (ReturnedBody<B>, Unread<B>) {
     let rest = Arc::default();
     let unread = Unread(Arc::clone(&rest));
     let body = ReturnedBody {
@@ -91,10 +91,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReturnedBody<B> {
     }
 }
 
-impl<B> Drop for ReturnedBody<B> {
+impl<B: Body> Drop for ReturnedBody<B> {
     fn drop(&mut self) {
-        if self.is_polled || !self.is_sent_on_demand {
-            *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = self.body.take();
+        let rest = self.body.take_if(|body| !body.is_end_stream());
+        if rest.is_some() && (self.is_polled || !self.is_sent_on_demand) {
+            *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = rest;
         }
     }
 }
