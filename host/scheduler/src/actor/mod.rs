@@ -492,7 +492,8 @@ impl Actor {
             self.metrics.event_backpressure.inc();
             tracing::error!(
                 waiting = self.outbox.len() + EVENT_QUEUE_CAPACITY,
-                "event backpressure: the service has not read its events; reading from the master is paused until it does"
+                paused = self.outbox.is_full(),
+                "event backpressure: the service has not read its events; while `paused`, none are read from the master"
             );
         }
     }

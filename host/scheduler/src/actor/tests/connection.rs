@@ -11,6 +11,7 @@ use serde_json::json;
 use transom_cluster::v1::TaskState;
 use transom_common::Backoff;
 
+use super::super::MAX_OUTBOX_BYTES;
 use super::master::Call;
 use super::rig::Rig;
 use crate::testing::{offer, record, spec, task_request};
@@ -301,10 +302,15 @@ async fn slow_event_reader_loses_no_event_and_can_send_commands() {
     const TASK_COUNT: usize = 2000;
     let mut rig = Rig::new().await;
     assert_eq!(rig.event_text().await, "registered F-1");
+    // Half of their texts fill the queues.
+    let text = "x".repeat(2 * MAX_OUTBOX_BYTES / TASK_COUNT);
     for n in 0..TASK_COUNT {
-        rig.master.update(&format!("orphan{n}"), "TASK_FINISHED", "u");
+        let status = json!({"task_id": {"value": format!("orphan{n}")}, "state": "TASK_FINISHED",
+            "agent_id": {"value": "a1"}, "uuid": "u", "message": text});
+        rig.master
+            .send(&json!({"type": "UPDATE", "update": {"status": status}}));
     }
-    rig.master.call("ACKNOWLEDGE", 300).await;
+    rig.master.call("ACKNOWLEDGE", 900).await;
     // The queues are full now or soon will be, but requests are still carried out.
     for n in 0..100 {
         rig.submit(&Arc::new(spec("/app")), &[&format!("t{n}")]).await;
