@@ -25,11 +25,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use redb::{Builder, Database, DatabaseError, StorageError};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::watch::Feed;
 use crate::{Batch, Durability, Entry, Error, Lease, Result, Store, Watch, limits};
@@ -70,7 +71,7 @@ impl FileStore {
             Ok((Arc::new(database), fencing))
         })
         .await?;
-        let feed = Feed::new();
+        let feed = Feed::default();
         let (requests, waiting) = mpsc::channel(MAX_WAITING_REQUESTS);
         let writer = Writer {
             database: Arc::clone(&database),
@@ -184,12 +185,15 @@ impl Store for FileStore {
     async fn lease(&self, name: &str) -> Result<Option<Lease>> {
         limits::lease(name)?;
         let held = self.lease_operation(name, LeaseOperation::Read).await?;
-        Ok(held.map(|held| Lease {
-            name: name.to_owned(),
-            holder: held.holder,
-            fencing: held.fencing,
-            ttl: held.expires.saturating_duration_since(Instant::now()),
-            expires: held.expires,
+        Ok(held.map(|held| {
+            let remaining = held.expires.saturating_duration_since(std::time::Instant::now());
+            Lease {
+                name: name.to_owned(),
+                holder: held.holder,
+                fencing: held.fencing,
+                ttl: remaining,
+                expires: Instant::now() + remaining,
+            }
         }))
     }
 

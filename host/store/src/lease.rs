@@ -1,6 +1,8 @@
 //! Leases: one holder at a time, and a number that distinguishes earlier holders from later ones.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// A lease as the store granted it.
 ///

@@ -65,6 +65,8 @@ pub use fenced::Fenced;
 pub use inspection::{Inspection, RedisSettings};
 pub use lease::Lease;
 pub use measured::Measured;
+#[cfg(feature = "conformance")]
+pub use watch::Feed;
 pub use watch::{Notice, Watch};
 
 /// One key with its value, as [`Store::get`] and [`Store::scan`] return it.

@@ -39,19 +39,22 @@ fn abbreviated(text: &str) -> String {
     text.chars().take(40).chain("…".chars()).collect()
 }
 
-pub(crate) fn key(key: &str) -> Result<()> {
+/// Checks the size of a key.
+pub fn key(key: &str) -> Result<()> {
     at_most(key.len(), MAX_KEY, || {
         format!("the key `{}`, in bytes,", abbreviated(key))
     })
 }
 
-pub(crate) fn prefix(prefix: &str) -> Result<()> {
+/// Checks the size of a prefix.
+pub fn prefix(prefix: &str) -> Result<()> {
     at_most(prefix.len(), MAX_KEY, || {
         format!("the key prefix `{}`, in bytes,", abbreviated(prefix))
     })
 }
 
-pub(crate) fn batch(batch: &Batch) -> Result<()> {
+/// Checks the sizes of a batch.
+pub fn batch(batch: &Batch) -> Result<()> {
     at_most(batch.changes().len(), MAX_CHANGES, || {
         "a batch, in changes,".to_owned()
     })?;
@@ -71,13 +74,15 @@ pub(crate) fn batch(batch: &Batch) -> Result<()> {
     batch.fences().iter().try_for_each(|fence| lease(&fence.lease))
 }
 
-pub(crate) fn lease(name: &str) -> Result<()> {
+/// Checks the size of a lease's name.
+pub fn lease(name: &str) -> Result<()> {
     at_most(name.len(), MAX_LEASE_NAME, || {
         format!("the lease name `{}`, in bytes,", abbreviated(name))
     })
 }
 
-pub(crate) fn acquire(name: &str, holder: &str, ttl: Duration) -> Result<()> {
+/// Checks the sizes and the time to live of a lease.
+pub fn acquire(name: &str, holder: &str, ttl: Duration) -> Result<()> {
     lease(name)?;
     at_most(holder.len(), MAX_HOLDER, || {
         format!("the lease holder's name `{}`, in bytes,", abbreviated(holder))

@@ -26,12 +26,13 @@ mod scripts;
 mod tests;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::redis::{Client, ConnectionInfo, ProtocolVersion, ScriptInvocation, TlsCertificates};
 use async_trait::async_trait;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use tokio::time::Instant;
 
 use crate::watch::Feed;
 use crate::{Batch, Cause, Durability, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
@@ -84,7 +85,7 @@ impl RedisStore {
                 reason: source.to_string(),
             }
         })?;
-        let feed = Feed::new();
+        let feed = Feed::default();
         let link = Link::start(
             client,
             address,

@@ -57,22 +57,25 @@ impl Watch {
 
 /// The sender of a store's notifications.
 #[derive(Clone, Debug)]
-pub(crate) struct Feed(broadcast::Sender<Arc<[Notice]>>);
+pub struct Feed(broadcast::Sender<Arc<[Notice]>>);
 
-impl Feed {
-    pub(crate) fn new() -> Self {
+impl Default for Feed {
+    fn default() -> Self {
         Self(broadcast::Sender::new(MAX_PENDING_BATCHES))
     }
+}
 
+impl Feed {
     /// Sends the changes of one batch to all watchers.
-    pub(crate) fn publish(&self, notices: impl IntoIterator<Item = Notice>) {
+    pub fn publish(&self, notices: impl IntoIterator<Item = Notice>) {
         // Without watchers, sending would fail.
         if self.0.receiver_count() > 0 {
             let _ = self.0.send(notices.into_iter().collect());
         }
     }
 
-    pub(crate) fn watch(&self, prefix: &str) -> Watch {
+    /// A watch of the keys that begin with `prefix`.
+    pub fn watch(&self, prefix: &str) -> Watch {
         Watch {
             prefix: prefix.to_owned(),
             receiver: self.0.subscribe(),
@@ -93,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn watch_reports_changes_in_order_by_prefix() {
-        let feed = Feed::new();
+        let feed = Feed::default();
         let (mut all, mut some) = (feed.watch(""), feed.watch("b/"));
         feed.publish([changed("a/1", 1), changed("b/1", 2)]);
         feed.publish([changed("b", 3), changed("b/2", 4)]);
@@ -114,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn slow_watcher_gets_lagged() {
-        let feed = Feed::new();
+        let feed = Feed::default();
         let mut watch = feed.watch("b/");
         let last = MAX_PENDING_BATCHES as u64 + 10;
         (1..=last).for_each(|n| feed.publish([changed("b/1", n)]));

@@ -1,7 +1,9 @@
 //! One holder at a time, increasing fencing numbers, and rejected batches of earlier holders.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::{Batch, Error, Expect, Fenced, Lease, Store};
 
