@@ -1,4 +1,4 @@
-//! `cargo xtask dev` and `cargo xtask replay`: build and execute the program.
+//! `cargo xtask dev`, `replay` and `simulate`: build and execute the program.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -23,12 +23,12 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Err(error).context("cannot start the daemon")
 }
 
-/// Replays the recorded requests against a master.
-pub(crate) fn replay(arguments: &[String]) -> anyhow::Result<()> {
-    steps::build("replay", &["--bin", "replay"])?;
-    let error = Command::new(target().join("debug/replay"))
+/// Builds and executes a program that needs nothing else.
+pub(crate) fn program(name: &str, arguments: &[String]) -> anyhow::Result<()> {
+    steps::build(name, &["--bin", name])?;
+    let error = Command::new(target().join("debug").join(name))
         .args(arguments)
         .current_dir(root())
         .exec();
-    Err(error).context("cannot start the replay")
+    Err(error).with_context(|| format!("cannot start {name}"))
 }

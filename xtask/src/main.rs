@@ -12,6 +12,7 @@
 //! | `test` | checks formatting and lints, builds the components, runs every test |
 //! | `chaos` | injects random faults into daemon, store and cluster, and checks invariants |
 //! | `replay` | replays recorded requests against a cluster manager and compares the answers |
+//! | `simulate` | runs daemons in a simulated world, in virtual time, and checks invariants |
 //! | `verify` | runs the daemon's acceptance test against any cluster manager's master |
 
 mod authors;
@@ -102,6 +103,12 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Runs daemons in a simulated world, in virtual time, and checks invariants.
+    Simulate {
+        /// Arguments for the run, such as `--seed N` and `--hours H`; see `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Replays the recorded requests against a master and compares status, headers and JSON keys.
     Replay {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -139,7 +146,8 @@ fn main() -> ExitCode {
         Xtask::Dist(options) => dist::run(options),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),
-        Xtask::Replay { arguments } => dev::replay(&arguments),
+        Xtask::Simulate { arguments } => dev::program("simulate", &arguments),
+        Xtask::Replay { arguments } => dev::program("replay", &arguments),
         Xtask::Verify { arguments } => verify::run(&arguments),
     };
     match outcome {

@@ -1,0 +1,112 @@
+//! What must hold after each step.
+
+use std::fmt;
+use std::time::Duration;
+
+use transom_store::Leadership;
+
+use crate::candidate::TTL;
+use crate::store::HeldLease;
+
+/// How long after the last fault everything must be in order again: calls that were made before have
+/// arrived, even the slowest, and a lease that one of them acquired for nobody has ended.
+const SETTLING: Duration = Duration::from_secs(4 * TTL.as_secs());
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Violation {
+    /// In the time of the simulation, in seconds.
+    pub at: f64,
+    /// What does not hold.
+    pub what: String,
+    /// The last events before it, oldest first.
+    pub events: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for event in &self.events {
+            writeln!(f, "{event}")?;
+        }
+        write!(f, "{:>12.2} s  VIOLATED: {}", self.at, self.what)
+    }
+}
+
+/// A daemon after a step in which it ran.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) address: &'a str,
+    /// Whether its term has time left by its own clock, so that it acts.
+    pub(crate) acts: bool,
+    /// Whether it has just lost a term that it had not given up.
+    pub(crate) has_lost: bool,
+    pub(crate) leadership: Option<Leadership>,
+}
+
+/// What the invariants remember between steps.
+#[derive(Debug, Default)]
+pub(crate) struct Invariants {
+    /// When the last fault was active.
+    last_fault: Duration,
+    /// When the present state of leadership began, and who leads.
+    leader: (Duration, Option<String>),
+}
+
+impl Invariants {
+    /// Checks the daemons that run. `held` is the lease in the store.
+    pub(crate) fn check(
+        &mut self,
+        now: Duration,
+        has_faults: bool,
+        daemons: &[View<'_>],
+        held: Option<&HeldLease>,
+    ) -> Result<(), String> {
+        if has_faults {
+            self.last_fault = now;
+        }
+        let holder = held.and_then(|held| Some(held.holder.split_once(' ')?.1));
+        for daemon in daemons.iter().filter(|daemon| daemon.acts) {
+            if holder != Some(daemon.address) {
+                let holder = holder.unwrap_or("nobody");
+                return Err(format!(
+                    "{} acts as leader, but {holder} has the lease",
+                    daemon.address
+                ));
+            }
+        }
+        let is_calm = now >= self.last_fault + SETTLING;
+        if let Some(daemon) = daemons.iter().find(|daemon| daemon.has_lost && is_calm) {
+            return Err(format!("{} lost its term without a fault", daemon.address));
+        }
+        let acting = daemons.iter().find(|daemon| daemon.acts);
+        let acting = acting.map(|daemon| daemon.address.to_owned());
+        if acting != self.leader.1 {
+            self.leader = (now, acting);
+        }
+        let (since, leader) = &self.leader;
+        let settled = self.last_fault.max(*since) + SETTLING;
+        if now < settled {
+            return Ok(());
+        }
+        let Some(leader) = leader else {
+            return Err(format!(
+                "nobody leads {} s after the last fault",
+                now.saturating_sub(self.last_fault).as_secs()
+            ));
+        };
+        for daemon in daemons {
+            let expected = if daemon.address == leader {
+                Leadership::Leader
+            } else {
+                Leadership::Follower(leader.clone())
+            };
+            if daemon.leadership.as_ref() != Some(&expected) {
+                return Err(format!(
+                    "{leader} leads, but {} says {:?}",
+                    daemon.address, daemon.leadership
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! One simulation: daemons, store and faults, step by step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use transom_store::conformance;
+
+use crate::candidate::{self, Board, LEASE};
+use crate::faults::{Fault, Faults, Kind};
+use crate::invariants::{Invariants, View, Violation};
+use crate::process::Process;
+use crate::store::{Fate, Sabotage, Server};
+use crate::trace::Trace;
+
+/// The time between two turns of a daemon.
+const STEP: Duration = Duration::from_millis(10);
+/// The daemons that share the store.
+const DAEMONS: usize = 3;
+
+/// What to simulate.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Determines everything that happens.
+    pub seed: u64,
+    /// The simulated time.
+    pub time: Duration,
+    /// A breach of the store's contract, to see that it is found.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// The outcome of a simulation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// The simulated hours.
+    pub hours: f64,
+    /// SHA-256 of all events: equal for equal seeds.
+    pub digest: String,
+    /// Their number.
+    pub events: u64,
+    /// Terms of leadership that began.
+    pub terms: u64,
+    /// Writes that the store acknowledged.
+    pub writes: u64,
+    /// Faults, by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// The first violation of an invariant, which ends the simulation.
+    pub violation: Option<Violation>,
+}
+
+/// A daemon's machine.
+struct Machine {
+    address: String,
+    /// `None` while it is killed.
+    process: Option<Process>,
+    is_paused: bool,
+    /// How long its process has not run.
+    missed: Duration,
+    starts: u32,
+    board: Board,
+    /// Whether its term had time left by its own clock when it last ran.
+    acts: bool,
+    /// Whether it lost its term in the last step, rather than gave it up.
+    has_lost: bool,
+}
+
+struct World {
+    now: Duration,
+    rng: StdRng,
+    faults: Faults,
+    server: Server,
+    machines: Vec<Machine>,
+    invariants: Invariants,
+    trace: Trace,
+    terms: u64,
+    writes: u64,
+}
+
+/// Runs a simulation.
+///
+/// # Errors
+/// If no runtime can be started.
+pub fn run(options: &Options) -> anyhow::Result<Report> {
+    let machines = (0..DAEMONS).map(|number| Machine {
+        address: format!("daemon-{number}:8080"),
+        process: None,
+        is_paused: false,
+        missed: Duration::ZERO,
+        starts: 0,
+        board: Board::default(),
+        acts: false,
+        has_lost: false,
+    });
+    let mut world = World {
+        now: Duration::ZERO,
+        rng: StdRng::seed_from_u64(options.seed),
+        faults: Faults::new(),
+        server: Server::new(options.sabotage),
+        machines: machines.collect(),
+        invariants: Invariants::default(),
+        trace: Trace::default(),
+        terms: 0,
+        writes: 0,
+    };
+    for daemon in 0..DAEMONS {
+        world.start(daemon)?;
+    }
+    let mut violation = None;
+    while world.now < options.time && violation.is_none() {
+        violation = world.step()?.map(|what| Violation {
+            at: world.now.as_secs_f64(),
+            what,
+            events: world.trace.last(),
+        });
+    }
+    Ok(Report {
+        seed: options.seed,
+        hours: world.now.as_secs_f64() / 3600.0,
+        events: world.trace.events(),
+        digest: world.trace.digest(),
+        terms: world.terms,
+        writes: world.writes,
+        faults: world.faults.counts,
+        violation,
+    })
+}
+
+impl World {
+    fn start(&mut self, daemon: usize) -> anyhow::Result<()> {
+        let store = Arc::new(self.server.connect(daemon));
+        let machine = &mut self.machines[daemon];
+        machine.starts += 1;
+        machine.board = Board::default();
+        let name = format!("{daemon}-{}", machine.starts);
+        let program = candidate::run(store, machine.address.clone(), name, machine.board.clone());
+        machine.process = Some(Process::start(program)?);
+        Ok(())
+    }
+
+    /// Advances the world by one step. Returns what does not hold after it.
+    fn step(&mut self) -> anyhow::Result<Option<String>> {
+        self.now += STEP;
+        let (ended, started) = self.faults.step(self.now, DAEMONS, &mut self.rng);
+        for fault in ended {
+            self.trace.add(self.now, &format!("end of: {}", describe(&fault)));
+            match fault.kind {
+                Kind::Pause => self.machines[fault.daemon].is_paused = false,
+                Kind::Kill => self.start(fault.daemon)?,
+                _ => {}
+            }
+        }
+        for fault in started {
+            self.trace.add(self.now, &describe(&fault));
+            let machine = &mut self.machines[fault.daemon];
+            match fault.kind {
+                Kind::Pause => machine.is_paused = true,
+                Kind::Kill => (machine.process, machine.acts) = (None, false),
+                _ => {}
+            }
+        }
+        let (faults, rng, trace, now) = (&self.faults, &mut self.rng, &mut self.trace, self.now);
+        self.server.step(
+            now,
+            |daemon| faults.fate(daemon, rng),
+            |daemon, call| trace.add(now, &format!("daemon-{daemon}: {call}")),
+        );
+        for machine in &mut self.machines {
+            let acted = machine.acts;
+            machine.turn();
+            machine.has_lost = acted && !machine.acts && machine.board.with(|observed| observed.has_lost);
+            if machine.acts != acted {
+                self.terms += u64::from(machine.acts);
+                let what = if machine.acts { "leads" } else { "leads no longer" };
+                self.trace.add(now, &format!("{} {what}", machine.address));
+            }
+        }
+        Ok(self.check().err())
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        for machine in &mut self.machines {
+            for key in machine
+                .board
+                .with(|observed| std::mem::take(&mut observed.acknowledged))
+            {
+                self.writes += 1;
+                if !self.server.contains(&key) {
+                    return Err(format!("the acknowledged write {key} is not in the store"));
+                }
+            }
+        }
+        let running = self.machines.iter().filter(|machine| machine.runs());
+        let views = running.map(|machine| View {
+            address: &machine.address,
+            acts: machine.acts,
+            has_lost: machine.has_lost,
+            leadership: machine.board.with(|observed| observed.leadership.clone()),
+        });
+        let (has_faults, held) = (
+            !self.faults.active.is_empty(),
+            self.server.holder(LEASE, self.now),
+        );
+        self.invariants
+            .check(self.now, has_faults, &views.collect::<Vec<_>>(), held)
+    }
+}
+
+impl Machine {
+    fn runs(&self) -> bool {
+        self.process.is_some() && !self.is_paused
+    }
+
+    /// Lets its process run for a step, unless it is paused.
+    fn turn(&mut self) {
+        let Some(process) = &self.process else {
+            self.missed = Duration::ZERO;
+            return;
+        };
+        if self.is_paused {
+            self.missed += STEP;
+            return;
+        }
+        let missed = std::mem::take(&mut self.missed);
+        if !missed.is_zero() {
+            process.skip(missed);
+        }
+        let board = &self.board;
+        self.acts = process.run(STEP, || {
+            board.with(|observed| {
+                let term = observed.term.as_ref();
+                term.is_some_and(|term| !term.remaining().is_zero())
+            })
+        });
+    }
+}
+
+fn describe(fault: &Fault) -> String {
+    match fault.kind {
+        Kind::Partition | Kind::Pause | Kind::Kill => format!("{} daemon-{}", fault.kind, fault.daemon),
+        kind => kind.to_string(),
+    }
+}
+
+/// Runs the tests that every store must pass on the simulated one, without faults.
+///
+/// # Errors
+/// If no runtime can be started.
+///
+/// # Panics
+/// If a guarantee is broken.
+pub fn conforms(seed: u64) -> anyhow::Result<()> {
+    let (mut server, mut rng) = (Server::new(None), StdRng::seed_from_u64(seed));
+    let (store, is_done) = (Arc::new(server.connect(0)), Arc::new(AtomicBool::new(false)));
+    let done = Arc::clone(&is_done);
+    let process = Process::start(async move {
+        conformance::run(store).await;
+        done.store(true, Ordering::SeqCst);
+    })?;
+    let mut now = Duration::ZERO;
+    while !is_done.load(Ordering::SeqCst) {
+        now += STEP;
+        let mut delay = || Some(Duration::from_millis(rng.random_range(0..5)));
+        server.step(
+            now,
+            |_| Fate {
+                request: delay(),
+                answer: delay(),
+            },
+            |_, _| {},
+        );
+        process.run(STEP, || ());
+        anyhow::ensure!(now < Duration::from_hours(1), "the tests of stores do not end");
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Simulations with fixed seeds and with a new one.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::time::Duration;
+
+use transom_simulation::{Options, Report, Sabotage, conforms, run};
+
+fn simulate(seed: u64, minutes: u64, sabotage: Option<Sabotage>) -> Report {
+    run(&Options {
+        seed,
+        time: Duration::from_mins(minutes),
+        sabotage,
+    })
+    .unwrap()
+}
+
+#[test]
+fn simulated_store_passes_the_tests_of_every_store() {
+    for seed in 0..3 {
+        conforms(seed).unwrap();
+    }
+}
+
+#[test]
+fn same_seed_gives_the_same_trace_and_another_seed_another_one() {
+    let [first, again, other] = [1, 1, 2].map(|seed| simulate(seed, 10, None));
+    assert_eq!(
+        (first.digest.as_str(), first.events),
+        (again.digest.as_str(), again.events)
+    );
+    assert_ne!(first.digest, other.digest);
+}
+
+#[test]
+fn one_daemon_leads_whatever_happens() {
+    let new = rand::random::<u64>();
+    for seed in (0..3).chain([new]) {
+        let report = simulate(seed, 60, None);
+        if let Some(violation) = report.violation {
+            panic!("seed {seed}:\n{violation}");
+        }
+        assert_eq!(report.faults.len(), 6, "seed {seed}: every kind of fault occurs");
+        assert!(report.terms > 5 && report.writes > 1_000, "{report:?}");
+    }
+}
+
+#[test]
+fn breaches_of_the_stores_contract_are_found() {
+    for (sabotage, expected) in [
+        (Sabotage::GrantsTwice, "has the lease"),
+        (Sabotage::ForgetsCommits, "is not in the store"),
+        (Sabotage::NeverExpires, "nobody leads"),
+    ] {
+        let report = simulate(1, 60, Some(sabotage));
+        let violation = report.violation.unwrap();
+        assert!(violation.what.contains(expected), "{sabotage:?}: {violation}");
+        assert!(!violation.events.is_empty());
+    }
+}
