@@ -51,12 +51,19 @@ async fn serve(settings: Settings, file: &Path, token: CancellationToken) -> any
     }
     notify(NotifyState::Ready);
     let mut run = Box::pin(daemon.run(token.clone()));
-    tokio::select! {
+    let ended = tokio::select! {
         biased;
-        outcome = &mut run => return outcome,
-        () = token.cancelled() => notify(NotifyState::Stopping),
+        () = token.cancelled() => None,
+        outcome = &mut run => Some(outcome),
+    };
+    // A daemon without work may end at the moment at which it is told to.
+    if token.is_cancelled() {
+        notify(NotifyState::Stopping);
     }
-    run.await
+    match ended {
+        Some(outcome) => outcome,
+        None => run.await,
+    }
 }
 
 /// Notifies the supervisor, if it has set `NOTIFY_SOCKET`, as systemd does for `Type=notify`.
