@@ -1,6 +1,6 @@
-//! Status updates that arrive during a long call of the matcher or between the parts of a launch. They
-//! do not wait for the end of the turn; all other events do, because offers, agents and subscription
-//! must not change within a round.
+//! Status updates that arrive during a round: in a long call of the matcher, between its calls, or
+//! between the parts of a launch. They do not wait for the end of the turn; all other events do,
+//! because offers, agents and subscription must not change within a round.
 
 use std::pin::pin;
 use std::time::Duration;
