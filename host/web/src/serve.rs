@@ -317,7 +317,7 @@ impl NewConnection {
         let stream = Rejections::new(stream, activity.clone(), max_head);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (head, body) = request.into_parts();
-            let (body, unread) = unread_body::returned(body, head.headers.contains_key(header::EXPECT));
+            let (body, unread) = unread_body::track(body, head.headers.contains_key(header::EXPECT));
             let (body, late) = body_deadline::bounded(body, limits);
             let mut request = Request::from_parts(head, body);
             let extensions = request.extensions_mut();

@@ -17,23 +17,24 @@ use tokio::time::timeout;
 const MAX_DISCARDED: usize = 8 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is left of a body when the handler has dropped it.
+/// The rest of a body that the handler has dropped; nothing if it has read all of it.
 pub(super) struct Unread<B>(Arc<Mutex<Option<B>>>);
 
 /// A body that leaves its rest to [`Unread`].
-pub(super) struct ReturnedBody<B: Body> {
+pub(super) struct TrackedBody<B: Body> {
     body: Option<B>,
-    /// Whether anybody has asked for its bytes.
+    /// Whether the handler has begun to read it.
     is_polled: bool,
     /// Whether the client sends the body only when it is asked for (`Expect: 100-continue`).
     is_sent_on_demand: bool,
     rest: Arc<Mutex<Option<B>>>,
 }
 
-pub(super) fn returned<B: Body>(body: B, is_sent_on_demand: bool) -> (ReturnedBody<B>, Unread<B>) {
+/// Tracks a body, so that its rest can be read after the handler has dropped it.
+pub(super) fn track<B: Body>(body: B, is_sent_on_demand: bool) -> (TrackedBody<B>, Unread<B>) {
     let rest = Arc::default();
     let unread = Unread(Arc::clone(&rest));
-    let body = ReturnedBody {
+    let body = TrackedBody {
         body: Some(body),
         is_polled: false,
         is_sent_on_demand,
@@ -61,7 +62,7 @@ impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for ReturnedBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -91,7 +92,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReturnedBody<B> {
     }
 }
 
-impl<B: Body> Drop for ReturnedBody<B> {
+impl<B: Body> Drop for TrackedBody<B> {
     fn drop(&mut self) {
         let rest = self.body.take_if(|body| !body.is_end_stream());
         if rest.is_some() && (self.is_polled || !self.is_sent_on_demand) {
@@ -128,7 +129,7 @@ mod tests {
                 } else {
                     Body::from_stream(parts)
                 };
-                let (body, unread) = returned(body, false);
+                let (body, unread) = track(body, false);
                 drop(body);
                 let began = Instant::now();
                 unread.discard().await;
@@ -150,7 +151,7 @@ mod tests {
         ] {
             let part = Ok::<_, Infallible>(Bytes::from_static(b"x"));
             let body = Body::from_stream(stream::iter([part.clone(), part]));
-            let (mut body, unread) = returned(body, is_sent_on_demand);
+            let (mut body, unread) = track(body, is_sent_on_demand);
             for _ in 0..parts_read {
                 let _ = body.frame().await;
             }
