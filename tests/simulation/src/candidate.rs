@@ -11,7 +11,7 @@ use transom_store::{Election, Error, Expect, Leadership, LeaseTerm, Store};
 pub(crate) const LEASE: &str = "simulation/leader";
 /// Its time to live: the default of `store.lease_seconds`.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
-/// How often a leader writes.
+/// How often a leader writes, in virtual time as everything here.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of writes after which a leader gives up leadership.
 const WRITES_PER_TERM: u32 = 2_000;

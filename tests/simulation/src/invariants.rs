@@ -17,7 +17,7 @@ const SETTLING: Duration = Duration::from_secs(4 * TTL.as_secs());
 pub struct Violation {
     /// In the time of the simulation, in seconds.
     pub at: f64,
-    /// What does not hold.
+    /// The violated invariant, in words.
     pub what: String,
     /// The last events before it, oldest first.
     pub events: Vec<String>,

@@ -23,6 +23,7 @@ impl Process {
     /// Lets the tasks run for `time`, then calls `observe` at the time that the process sees.
     pub(crate) fn run<T>(&self, time: Duration, observe: impl FnOnce() -> T) -> T {
         self.0.block_on(async {
+            // Virtual time: this takes as long as the tasks compute.
             sleep(time).await;
             observe()
         })

@@ -10,6 +10,7 @@ pub enum State {
     /// It serves calls.
     Serving,
     /// Its files exist, but no version has been admitted.
+    // The documented key.
     #[serde(rename = "refused")]
     Rejected,
     /// Its component is being fetched.
@@ -193,6 +194,7 @@ pub enum Change {
         digest: String,
     },
     /// The current files were rejected; a serving version stays active.
+    // The documented key.
     #[serde(rename = "refused")]
     Rejected {
         /// The plugin.

@@ -6,8 +6,8 @@
 //! are due ([`housekeeping`]), matches pending tasks for at most one round and launches them
 //! ([`launch`]), declines unused offers, and publishes snapshots and events. Calls to store, master
 //! and matcher run one after the other within a turn (independent ones concurrently), each with a
-//! deadline. Status updates that arrive during a long call of the matcher, or between the parts of a
-//! launch, do not wait for the end of the turn ([`meanwhile`]). Reserved resources in offers
+//! deadline. Status updates that arrive during a long call of the matcher, between its calls, or
+//! between the parts of a launch do not wait for the end of the turn ([`meanwhile`]). Reserved resources in offers
 //! ([`reservations`]), kill selections ([`kill_choices`]) and agents in maintenance ([`maintenance`])
 //! are handled before the matching. Explanations of placements for operators are prepared here
 //! ([`explanations`]), but the matchers are called for them outside the actor.
