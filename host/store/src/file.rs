@@ -1,7 +1,9 @@
 //! The embedded store: one redb file in its own directory.
 //!
 //! One thread does all writing. It combines all pending batches into one transaction with one sync,
-//! so many callers share the cost of a sync. Batches keep the order in which they were submitted.
+//! so many callers share the cost of a sync. A large batch goes through a journal, in several
+//! transactions, and other callers do not wait for it. Batches that change the same key keep the order in
+//! which they were submitted.
 //! Readers see committed snapshots and never wait for the writer.
 //!
 //! The directory belongs to one process at a time. A lock on the file, which the system releases
@@ -14,6 +16,7 @@
 //! After a failed write (disk full, I/O error) the pending callers receive [`Error::Unavailable`],
 //! and the database rejects writes until the store is opened again. Reading still works.
 
+mod large_batches;
 mod leases;
 mod table;
 #[cfg(test)]
@@ -34,6 +37,7 @@ use tokio::time::Instant;
 
 use crate::watch::Feed;
 use crate::{Batch, Durability, Entry, Error, Lease, Result, Store, Watch, limits};
+use large_batches::{Commit, LargeBatches};
 use leases::{HeldLease, LeaseOperation, Leases};
 use writer::{Request, Writer};
 
@@ -65,10 +69,10 @@ impl FileStore {
     /// is not a database of this store; [`Error::Unavailable`] when the directory cannot be used.
     pub async fn open(dir: PathBuf) -> Result<Self> {
         let path = dir.clone();
-        let (database, fencing) = blocking("open its directory", move || {
-            let database = open_database(&dir)?;
+        let (database, has_journal, fencing) = blocking("open its directory", move || {
+            let (database, has_journal) = open_database(&dir)?;
             let fencing = table::last_fencing(&database)?;
-            Ok((Arc::new(database), fencing))
+            Ok((Arc::new(database), has_journal, fencing))
         })
         .await?;
         let feed = Feed::default();
@@ -77,6 +81,7 @@ impl FileStore {
             database: Arc::clone(&database),
             leases: Leases::new(fencing),
             feed: feed.clone(),
+            large: LargeBatches::new(has_journal),
         };
         let writer = thread::Builder::new()
             .name("store-writer".to_owned())
@@ -142,7 +147,7 @@ impl Store for FileStore {
             return Ok(Vec::new());
         }
         limits::batch(&batch)?;
-        self.ask(|reply| Request::Commit { batch, reply }).await
+        self.ask(|reply| Request::Commit(Commit { batch, reply })).await
     }
 
     async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
@@ -237,7 +242,8 @@ async fn blocking<T: Send + 'static>(
         })?
 }
 
-fn open_database(dir: &Path) -> Result<Database> {
+/// Opens the database. Returns also whether its journal has changes.
+fn open_database(dir: &Path) -> Result<(Database, bool)> {
     let unusable = |source: std::io::Error| Error::Unavailable {
         what: "use its directory",
         source: source.into(),
@@ -264,8 +270,8 @@ fn open_database(dir: &Path) -> Result<Database> {
     fs::File::open(dir)
         .and_then(|dir| dir.sync_all())
         .map_err(unusable)?;
-    table::create(&database)?;
-    Ok(database)
+    let has_journal = table::create(&database)?;
+    Ok((database, has_journal))
 }
 
 fn rejected(dir: &Path, path: &Path, source: DatabaseError) -> Error {

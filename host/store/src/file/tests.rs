@@ -1,11 +1,17 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
-use crate::{Batch, Error, Expect, Store, conformance, file::FileStore, open};
+use super::large_batches::{Commit, LargeBatches};
+use super::leases::Leases;
+use super::writer::{Request, Writer};
+use crate::watch::Feed;
+use crate::{Batch, Entry, Error, Expect, Store, conformance, file::FileStore, open};
 
 fn address(dir: &tempfile::TempDir) -> String {
     format!("file:{}", dir.path().join("deep/store").display())
@@ -126,6 +132,135 @@ async fn batches_submitted_before_the_drop_are_committed() {
         open(&address(&dir)).await.unwrap().scan("").await.unwrap().len(),
         100
     );
+}
+
+/// The number of keys of the large batches in these tests.
+const KEYS: u32 = 5000;
+
+/// Puts many keys.
+fn large_batch(value: &'static str) -> Batch {
+    let puts = (0..KEYS).map(|n| format!("large/{n:04}"));
+    puts.fold(Batch::new(), |batch, key| batch.put(key, value, Expect::Any))
+}
+
+#[tokio::test]
+async fn small_batches_and_leases_do_not_wait_for_a_large_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&address(&dir)).await.unwrap();
+    let ended = Mutex::new(Vec::new());
+    let large = async {
+        store.commit(large_batch("1")).await.unwrap();
+        ended.lock().unwrap().push("large");
+    };
+    let small = async {
+        store.put("small", "1".into(), Expect::Absent).await.unwrap();
+        store.acquire("l", "a", Duration::from_mins(1)).await.unwrap();
+        ended.lock().unwrap().push("small");
+    };
+    // The large batch is submitted first.
+    tokio::join!(biased; large, small);
+    assert_eq!(*ended.lock().unwrap(), ["small", "large"]);
+}
+
+#[tokio::test]
+async fn a_change_of_a_key_in_a_large_batch_follows_the_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&address(&dir)).await.unwrap();
+    let puts = ["2", "3"].map(|value| store.put("large/0007", value.into(), Expect::Any));
+    let [second, third] = puts;
+    let (large, second, third) = tokio::join!(biased; store.commit(large_batch("1")), second, third);
+    assert!(large.unwrap()[7] < second.unwrap());
+    let found = store.get("large/0007").await.unwrap().unwrap();
+    assert_eq!((found.value.as_ref(), found.version), (&b"3"[..], third.unwrap()));
+    assert_eq!(store.scan("large/").await.unwrap()[7], found);
+}
+
+/// The writer of a store without its thread.
+fn writer(dir: &Path) -> Writer {
+    let (database, has_journal) = super::open_database(dir).unwrap();
+    Writer {
+        database: Arc::new(database),
+        leases: Leases::new(0),
+        feed: Feed::default(),
+        large: LargeBatches::new(has_journal),
+    }
+}
+
+/// What a store has after a restart.
+async fn reopened(dir: &Path) -> Vec<Entry> {
+    let store = FileStore::open(dir.to_owned()).await.unwrap();
+    let entries = store.scan("large/").await.unwrap();
+    for entry in [entries.first(), entries.last()].into_iter().flatten() {
+        assert_eq!(store.get(&entry.key).await.unwrap().as_ref(), Some(entry));
+    }
+    entries
+}
+
+/// The process is killed after any of the transactions that a large batch needs. Afterwards the store
+/// has all its changes or none; all if its caller was told.
+#[tokio::test]
+async fn a_large_batch_is_atomic_over_a_kill() {
+    let mut committed_runs = Vec::new();
+    for transactions in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        let before = {
+            let store = FileStore::open(dir.path().to_owned()).await.unwrap();
+            store.commit(large_batch("before")).await.unwrap();
+            store.scan("large/").await.unwrap()
+        };
+        let mut killed = writer(dir.path());
+        let (reply, mut answer) = oneshot::channel();
+        let batch = (0..KEYS).fold(Batch::new(), |batch, n| match n % 2 {
+            0 => batch.put(format!("large/{n:04}"), "after", Expect::Any),
+            _ => batch.delete(format!("large/{n:04}"), Expect::Any),
+        });
+        assert!(killed.admit(Request::Commit(Commit { batch, reply })).is_none());
+        for _ in 0..transactions {
+            assert!(killed.write(&mut Vec::new()));
+        }
+        let is_idle = killed.large.is_idle();
+        drop(killed);
+        let found = reopened(dir.path()).await;
+        match answer.try_recv() {
+            Ok(versions) => {
+                let versions = versions.unwrap();
+                assert!(versions[0] > before.last().unwrap().version);
+                let kept = versions.iter().filter(|version| **version > 0);
+                assert!(found.iter().map(|entry| entry.version).eq(kept.copied()));
+                assert!(found.iter().all(|entry| entry.value.as_ref() == b"after"));
+            }
+            Err(_) => assert_eq!(found, before),
+        }
+        committed_runs.push(found != before);
+        if is_idle {
+            break;
+        }
+    }
+    assert!(committed_runs.is_sorted());
+    let rejected = committed_runs.iter().filter(|committed| !**committed).count();
+    let counts = (rejected, committed_runs.len() - rejected);
+    assert_eq!(counts, (5, 7), "five transactions write the batch, six move it");
+}
+
+#[tokio::test]
+async fn a_rejected_large_batch_changes_nothing_and_the_next_one_is_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&address(&dir)).await.unwrap();
+    let conflict = large_batch("1").put("last", "1", Expect::Version(7));
+    let fenced = large_batch("2").fenced("l", 7);
+    let (conflict, fenced, accepted) = tokio::join!(
+        biased;
+        store.commit(conflict),
+        store.commit(fenced),
+        store.commit(large_batch("3"))
+    );
+    assert!(matches!(conflict, Err(Error::Conflict { .. })), "{conflict:?}");
+    assert!(matches!(fenced, Err(Error::Fenced { .. })), "{fenced:?}");
+    let versions = accepted.unwrap();
+    assert_eq!((versions[0], versions.len()), (1, KEYS as usize));
+    let found = store.scan("").await.unwrap();
+    assert_eq!(found.len(), KEYS as usize);
+    assert!(found.iter().all(|entry| entry.value.as_ref() == b"3"));
 }
 
 /// Polls a future once and drops it.

@@ -9,20 +9,18 @@ use redb::Database;
 use tokio::sync::{mpsc, oneshot};
 use transom_common::error_chain;
 
+use super::large_batches::{Commit, LargeBatches, Step};
 use super::leases::{HeldLease, LeaseOperation, Leases};
 use super::table::OpenTables;
 use crate::watch::Feed;
-use crate::{Batch, Change, Error, Notice, Result};
+use crate::{Batch, Change, Error, Expect, Notice, Result};
 
 /// The maximum number of requests in one transaction, which bounds the latency of the first one.
 const MAX_GROUP_REQUESTS: usize = 256;
 
 /// A request to the writer, and the channel for its reply.
 pub(super) enum Request {
-    Commit {
-        batch: Batch,
-        reply: oneshot::Sender<Result<Vec<u64>>>,
-    },
+    Commit(Commit),
     Lease {
         name: String,
         operation: LeaseOperation,
@@ -38,7 +36,7 @@ impl Request {
             source: Box::new(Arc::clone(failure)),
         };
         match self {
-            Self::Commit { reply, .. } => drop(reply.send(Err(error))),
+            Self::Commit(Commit { reply, .. }) => drop(reply.send(Err(error))),
             Self::Lease { reply, .. } => drop(reply.send(Err(error))),
         }
     }
@@ -55,31 +53,65 @@ pub(super) struct Writer {
     pub(super) database: Arc<Database>,
     pub(super) leases: Leases,
     pub(super) feed: Feed,
+    pub(super) large: LargeBatches,
 }
 
 impl Writer {
     /// Serves requests until every sender is dropped.
     pub(super) fn run(mut self, mut waiting: mpsc::Receiver<Request>) {
         let mut group = Vec::with_capacity(MAX_GROUP_REQUESTS);
-        while waiting.blocking_recv_many(&mut group, MAX_GROUP_REQUESTS) > 0 {
-            let mut leases = self.leases.clone();
-            match commit(&self.database, &mut leases, &group) {
-                Ok(outcomes) => {
-                    self.leases = leases;
-                    for (request, outcome) in group.drain(..).zip(outcomes) {
-                        self.settle(request, outcome);
-                    }
+        let mut has_failed = false;
+        loop {
+            // After a failure, the journal is left as it is until the next request.
+            if self.large.is_idle() || has_failed {
+                if waiting.blocking_recv_many(&mut group, MAX_GROUP_REQUESTS) == 0 {
+                    return;
                 }
-                Err(failure) => {
-                    let requests = group.len();
-                    tracing::error!(
-                        error = error_chain(&failure),
-                        requests,
-                        "writing to the embedded store failed"
-                    );
-                    let failure = Arc::new(failure);
-                    group.drain(..).for_each(|request| request.fail(&failure));
+            } else {
+                let arrived = std::iter::from_fn(|| waiting.try_recv().ok());
+                group.extend(arrived.take(MAX_GROUP_REQUESTS));
+            }
+            group = group
+                .drain(..)
+                .filter_map(|request| self.admit(request))
+                .collect();
+            has_failed = !self.write(&mut group);
+        }
+    }
+
+    /// Adds a request to the large batches if it belongs there; returns any other.
+    pub(super) fn admit(&mut self, request: Request) -> Option<Request> {
+        match request {
+            Request::Commit(commit) => self.large.admit(commit).map(Request::Commit),
+            lease @ Request::Lease { .. } => Some(lease),
+        }
+    }
+
+    /// Serves a group of requests, with a step for the large batches. Returns whether the transaction
+    /// was committed.
+    pub(super) fn write(&mut self, group: &mut Vec<Request>) -> bool {
+        let mut leases = self.leases.clone();
+        match commit(&self.database, &mut leases, group, &self.large) {
+            Ok((outcomes, step)) => {
+                self.leases = leases;
+                for (request, outcome) in group.drain(..).zip(outcomes) {
+                    self.settle(request, outcome);
                 }
+                if let Some((commit, outcome)) = self.large.follow(step) {
+                    self.settle(Request::Commit(commit), RequestOutcome::Commit(outcome));
+                }
+                true
+            }
+            Err(failure) => {
+                group.extend(self.large.fail().map(Request::Commit));
+                tracing::error!(
+                    error = error_chain(&failure),
+                    requests = group.len(),
+                    "writing to the embedded store failed"
+                );
+                let failure = Arc::new(failure);
+                group.drain(..).for_each(|request| request.fail(&failure));
+                false
             }
         }
     }
@@ -89,7 +121,7 @@ impl Writer {
         // If the caller no longer waits, its request was applied nevertheless, and the reply is
         // dropped.
         match (request, outcome) {
-            (Request::Commit { batch, reply }, RequestOutcome::Commit(outcome)) => {
+            (Request::Commit(Commit { batch, reply }), RequestOutcome::Commit(outcome)) => {
                 if let Ok(versions) = &outcome {
                     self.feed.publish(notices(batch, versions));
                 }
@@ -98,7 +130,7 @@ impl Writer {
             (Request::Lease { reply, .. }, RequestOutcome::Lease(outcome)) => drop(reply.send(outcome)),
             // Each outcome belongs to one request; a dropped sender reports to its caller that the
             // store is closed.
-            (Request::Commit { .. }, RequestOutcome::Lease(_))
+            (Request::Commit(_), RequestOutcome::Lease(_))
             | (Request::Lease { .. }, RequestOutcome::Commit(_)) => {}
         }
     }
@@ -112,17 +144,18 @@ fn notices(batch: Batch, versions: &[u64]) -> impl Iterator<Item = Notice> {
     })
 }
 
-/// Applies every valid request, in order, in one durable transaction. Each inner result belongs to
+/// Applies every valid request, in order, and a step for the large batches in one durable transaction. Each inner result belongs to
 /// one request. The outer error means that none was applied. It invalidates rejections too, because
 /// a batch may have been compared with a change of an earlier batch that was rolled back.
 fn commit(
     database: &Database,
     leases: &mut Leases,
     group: &[Request],
-) -> std::result::Result<Vec<RequestOutcome>, redb::Error> {
+    large: &LargeBatches,
+) -> std::result::Result<(Vec<RequestOutcome>, Step), redb::Error> {
     let transaction = database.begin_write()?;
     let mut outcomes = Vec::with_capacity(group.len());
-    let (fencing, changed);
+    let (fencing, changed, step);
     {
         let mut tables = OpenTables::new(&transaction)?;
         let before = tables.last_version()?;
@@ -133,7 +166,7 @@ fn commit(
                 Request::Lease { name, operation, .. } => {
                     RequestOutcome::Lease(leases.apply(name, operation, Instant::now()))
                 }
-                Request::Commit { batch, .. } => {
+                Request::Commit(Commit { batch, .. }) => {
                     RequestOutcome::Commit(match check(&tables, leases, batch, last)? {
                         Ok(versions) => {
                             apply(&mut tables, batch.changes(), &versions)?;
@@ -146,13 +179,15 @@ fn commit(
                 }
             });
         }
+        step = large.step(&mut tables, leases, &mut last)?;
         if last != before {
             tables.set_last_version(last)?;
         }
         if leases.last() != fencing {
             tables.set_last_fencing(leases.last())?;
         }
-        changed = deleted || last != before || leases.last() != fencing;
+        let is_written = deleted || !matches!(step, Step::Nothing);
+        changed = is_written || last != before || leases.last() != fencing;
     }
     if changed {
         transaction.commit()?;
@@ -160,13 +195,13 @@ fn commit(
         // A group of renewals and rejections only needs no sync.
         transaction.abort()?;
     }
-    Ok(outcomes)
+    Ok((outcomes, step))
 }
 
 /// Checks the fences, compares every change with the current entries, and returns the version that
 /// each change would get. It changes nothing, so a rejected batch leaves no trace in the shared
 /// transaction.
-fn check(
+pub(super) fn check(
     tables: &OpenTables<'_>,
     leases: &Leases,
     batch: &Batch,
@@ -184,6 +219,8 @@ fn check(
     for Change { key, value, expect } in batch.changes() {
         let found = match left_by_earlier.get(key.as_str()) {
             Some(found) => *found,
+            // No version is needed.
+            None if matches!(expect, Expect::Any) => None,
             None => match tables.version(key)? {
                 Ok(found) => found,
                 Err(corrupt) => return Ok(Err(corrupt)),
