@@ -2,9 +2,8 @@
 //!
 //! One thread does all writing. It combines all pending batches into one transaction with one sync,
 //! so many callers share the cost of a sync. A large batch goes through a journal, in several
-//! transactions, and other callers do not wait for it. Batches that change the same key keep the order in
-//! which they were submitted.
-//! Readers see committed snapshots and never wait for the writer.
+//! transactions, and other callers do not wait for it. Batches that change the same key keep the order
+//! in which they were submitted. Readers see committed snapshots and never wait for the writer.
 //!
 //! The directory belongs to one process at a time. A lock on the file, which the system releases
 //! when its holder ends, rejects a second process with [`Error::Locked`]. A file left behind by a

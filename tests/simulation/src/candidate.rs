@@ -61,6 +61,7 @@ pub(crate) async fn run(store: Arc<dyn Store>, address: String, name: String, bo
             observed.has_lost = true;
         });
         for number in 1..=WRITES_PER_TERM {
+            // Virtual time.
             if term
                 .ended()
                 .run_until_cancelled(sleep(WRITE_INTERVAL))

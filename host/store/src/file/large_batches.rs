@@ -19,6 +19,8 @@ use crate::{Batch, Change, Result};
 /// no further change. A batch with more of either is large.
 const STEP_CHANGES: usize = 1000;
 const STEP_BYTES: usize = 1 << 20;
+/// The maximum number of waiting batches; then all requests wait.
+pub(super) const MAX_WAITING_BATCHES: usize = 16;
 
 /// A batch, and the channel for its reply.
 pub(super) struct Commit {
@@ -37,7 +39,7 @@ pub(super) struct LargeBatches {
     /// The number of changes of the first that are in the journal.
     written: usize,
     /// Whether the journal has changes of a batch that is committed, rejected or interrupted.
-    is_leftover: bool,
+    has_leftovers: bool,
 }
 
 /// What a transaction does for large batches.
@@ -52,16 +54,21 @@ pub(super) enum Step {
 }
 
 impl LargeBatches {
-    pub(super) fn new(is_leftover: bool) -> Self {
+    pub(super) fn new(has_leftovers: bool) -> Self {
         Self {
-            is_leftover,
+            has_leftovers,
             ..Self::default()
         }
     }
 
     /// Whether no batch waits and the journal is empty.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && !self.is_leftover
+        self.waiting.is_empty() && !self.has_leftovers
+    }
+
+    /// Whether another batch may wait.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.len() < MAX_WAITING_BATCHES
     }
 
     /// Adds a batch that is large, or that has to wait for one that is; returns any other.
@@ -85,7 +92,7 @@ impl LargeBatches {
         leases: &Leases,
         last: &mut u64,
     ) -> std::result::Result<Step, redb::Error> {
-        if self.is_leftover {
+        if self.has_leftovers {
             return Ok(Step::Move(tables.move_journal(STEP_CHANGES, STEP_BYTES)?));
         }
         let Some(Commit { batch, .. }) = self.waiting.front() else {
@@ -120,11 +127,11 @@ impl LargeBatches {
                 None
             }
             Step::Move(was_last) => {
-                self.is_leftover = !was_last;
+                self.has_leftovers = !was_last;
                 None
             }
             Step::Decide(outcome) => {
-                (self.written, self.is_leftover) = (0, true);
+                (self.written, self.has_leftovers) = (0, true);
                 let decided = self.waiting.pop_front();
                 if self.waiting.is_empty() {
                     self.keys.clear();
@@ -136,7 +143,7 @@ impl LargeBatches {
 
     /// Follows a transaction that failed: returns all that wait.
     pub(super) fn fail(&mut self) -> impl Iterator<Item = Commit> {
-        self.is_leftover |= self.written > 0;
+        self.has_leftovers |= self.written > 0;
         self.written = 0;
         self.keys.clear();
         self.waiting.drain(..)

@@ -1,13 +1,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use redb::backends::InMemoryBackend;
+use redb::{Database, StorageBackend};
+use tokio::sync::{mpsc, oneshot};
 
-use super::large_batches::{Commit, LargeBatches};
+use super::large_batches::{Commit, LargeBatches, MAX_WAITING_BATCHES};
 use super::leases::Leases;
 use super::writer::{Request, Writer};
 use crate::watch::Feed;
@@ -261,6 +264,102 @@ async fn a_rejected_large_batch_changes_nothing_and_the_next_one_is_committed() 
     let found = store.scan("").await.unwrap();
     assert_eq!(found.len(), KEYS as usize);
     assert!(found.iter().all(|entry| entry.value.as_ref() == b"3"));
+}
+
+/// Large batches that wait are bounded: the writer leaves further requests in its channel.
+#[tokio::test]
+async fn requests_wait_while_too_many_large_batches_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = writer(dir.path());
+    let (requests, mut waiting) = mpsc::channel(MAX_WAITING_BATCHES + 2);
+    for _ in 0..MAX_WAITING_BATCHES + 2 {
+        let (reply, _) = oneshot::channel();
+        let batch = large_batch("1");
+        let request = Request::Commit(Commit { batch, reply });
+        assert!(requests.try_send(request).is_ok());
+    }
+    let mut group = Vec::new();
+    writer.receive(&mut waiting, &mut group);
+    assert_eq!((group.len(), waiting.len()), (0, 2));
+    let mut transactions = 0;
+    while !writer.large.has_room() {
+        assert!(writer.write(&mut group));
+        transactions += 1;
+    }
+    assert_eq!(transactions, 5, "the first is committed");
+    writer.receive(&mut waiting, &mut group);
+    assert_eq!(waiting.len(), 1);
+}
+
+/// A disk in memory. It fails while the switch is on.
+#[derive(Debug)]
+struct FailingDisk(InMemoryBackend, Arc<AtomicBool>);
+
+impl FailingDisk {
+    fn check(&self) -> std::io::Result<()> {
+        if self.1.load(Ordering::Relaxed) {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+impl StorageBackend for FailingDisk {
+    fn len(&self) -> std::io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.check()?;
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.check()?;
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.check()?;
+        self.0.write(offset, data)
+    }
+}
+
+/// The callers of all waiting batches are told when the disk is full; the thread waits for the next
+/// request, and ends with its channel.
+#[test]
+fn large_batches_fail_when_the_disk_is_full() {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let disk = FailingDisk(InMemoryBackend::new(), Arc::clone(&is_full));
+    let database = Database::builder().create_with_backend(disk).unwrap();
+    assert!(!super::table::create(&database).unwrap());
+    let mut writer = Writer {
+        database: Arc::new(database),
+        leases: Leases::new(0),
+        feed: Feed::default(),
+        large: LargeBatches::new(false),
+    };
+    let (requests, waiting) = mpsc::channel(1);
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let (reply, answer) = oneshot::channel();
+        let batch = large_batch("1");
+        assert!(writer.admit(Request::Commit(Commit { batch, reply })).is_none());
+        answers.push(answer);
+    }
+    assert!(writer.write(&mut Vec::new()), "the first part is written");
+    is_full.store(true, Ordering::Relaxed);
+    let thread = std::thread::spawn(|| writer.run(waiting));
+    for answer in answers {
+        let failed = answer.blocking_recv().unwrap();
+        assert!(matches!(failed, Err(Error::Unavailable { .. })), "{failed:?}");
+    }
+    drop(requests);
+    thread.join().unwrap();
 }
 
 /// Polls a future once and drops it.

@@ -64,18 +64,23 @@ impl Writer {
         loop {
             // After a failure, the journal is left as it is until the next request.
             if self.large.is_idle() || has_failed {
-                if waiting.blocking_recv_many(&mut group, MAX_GROUP_REQUESTS) == 0 {
-                    return;
+                match waiting.blocking_recv() {
+                    Some(request) => group.extend(self.admit(request)),
+                    None => return,
                 }
-            } else {
-                let arrived = std::iter::from_fn(|| waiting.try_recv().ok());
-                group.extend(arrived.take(MAX_GROUP_REQUESTS));
             }
-            group = group
-                .drain(..)
-                .filter_map(|request| self.admit(request))
-                .collect();
+            self.receive(&mut waiting, &mut group);
             has_failed = !self.write(&mut group);
+        }
+    }
+
+    /// Takes the requests that have arrived, as many as the group and the large batches have room for.
+    pub(super) fn receive(&mut self, waiting: &mut mpsc::Receiver<Request>, group: &mut Vec<Request>) {
+        while group.len() < MAX_GROUP_REQUESTS
+            && self.large.has_room()
+            && let Ok(request) = waiting.try_recv()
+        {
+            group.extend(self.admit(request));
         }
     }
 
@@ -144,9 +149,10 @@ fn notices(batch: Batch, versions: &[u64]) -> impl Iterator<Item = Notice> {
     })
 }
 
-/// Applies every valid request, in order, and a step for the large batches in one durable transaction. Each inner result belongs to
-/// one request. The outer error means that none was applied. It invalidates rejections too, because
-/// a batch may have been compared with a change of an earlier batch that was rolled back.
+/// Applies every valid request, in order, and does a step for the large batches, in one durable
+/// transaction. Each inner result belongs to one request. The outer error means that none was applied.
+/// It invalidates rejections too, because a batch may have been compared with a change of an earlier
+/// batch that was rolled back.
 fn commit(
     database: &Database,
     leases: &mut Leases,
@@ -219,7 +225,7 @@ pub(super) fn check(
     for Change { key, value, expect } in batch.changes() {
         let found = match left_by_earlier.get(key.as_str()) {
             Some(found) => *found,
-            // No version is needed.
+            // Any entry is accepted, so none is read.
             None if matches!(expect, Expect::Any) => None,
             None => match tables.version(key)? {
                 Ok(found) => found,
