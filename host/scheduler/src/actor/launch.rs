@@ -118,7 +118,6 @@ impl Actor {
         }
         let mut planned = round.into_planned();
         if self.has_subscription_ended() {
-            // The offers belonged to it; the tasks stay pending.
             planned.clear();
         }
         let has_launched = !planned.is_empty();
@@ -275,6 +274,11 @@ impl Actor {
         let mut by_offer: BTreeMap<OfferId, Vec<BuiltStep>> = BTreeMap::new();
         let mut residents: Vec<(OfferId, Reservation, BuiltStep)> = Vec::new();
         for planned in planned {
+            self.take_due_status_updates().await;
+            if self.has_subscription_ended() {
+                // The offers belonged to it; the tasks stay pending.
+                return;
+            }
             if let LaunchStep::Reserve(key) = &planned.step {
                 let context = ReservationContext {
                     framework: caller.framework_id(),

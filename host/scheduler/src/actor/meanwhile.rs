@@ -1,6 +1,7 @@
-//! Status updates that arrive during a round: in a long call of the matcher, between its calls, or
-//! between the parts of a launch. They do not wait for the end of the turn; all other events do,
-//! because offers, agents and subscription must not change within a round.
+//! Status updates that arrive while the actor has much to do: while it carries out many requests, in
+//! a long call of the matcher, between its calls, and while it launches many tasks. They do not wait
+//! for the end of the turn; all other events do, because offers, agents and subscription must not
+//! change within a round.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -25,9 +26,7 @@ impl Actor {
             biased;
             answer = &mut call => {
                 // A short call never waits, so that updates would wait for all calls of a round.
-                if self.statuses_saved_at.elapsed() >= MIN_INTERVAL {
-                    self.take_status_updates().await;
-                }
+                self.take_due_status_updates().await;
                 return answer;
             }
             () = tokio::time::sleep_until(self.statuses_saved_at + MIN_INTERVAL) => {}
@@ -42,6 +41,14 @@ impl Actor {
                     self.take_status_updates().await;
                 }
             }
+        }
+    }
+
+    /// Handles the status updates that have arrived, if that is due. A loop over many tasks calls it
+    /// for each of them.
+    pub(super) async fn take_due_status_updates(&mut self) {
+        if self.statuses_saved_at.elapsed() >= MIN_INTERVAL {
+            self.take_status_updates().await;
         }
     }
 

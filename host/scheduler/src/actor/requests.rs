@@ -38,6 +38,7 @@ impl Actor {
         }
         let (mut purges, mut after_purge) = (Vec::new(), Requests::default());
         for (task, steps) in std::mem::take(&mut self.requests) {
+            self.take_due_status_updates().await;
             if let Some(kill) = steps.kill_before_purge {
                 self.kill(&task, kill);
             }
