@@ -191,6 +191,7 @@ fn problems(settings: &Settings) -> Vec<String> {
     problems.extend(settings.plugins.oci.out_of_bounds("plugins.oci"));
     problems.extend(settings.plugins.recording.out_of_bounds("plugins.recording"));
     problems.extend(settings.port_problems());
+    problems.extend(settings.shared_ports());
     problems.extend(settings.store.out_of_bounds("store"));
     problems.extend(settings.apps.iter().flat_map(Apps::problems));
     problems.extend(workflow_problems(settings));

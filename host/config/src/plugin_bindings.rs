@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use transom_plugin_host::{VALID_NAMES, is_name};
 
 /// `[plugins.use]`: the plugin for each extension point.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -50,6 +51,23 @@ impl Bindings {
             let duplicate = (1..count).find(|index| names[..*index].contains(&names[*index]));
             problems
                 .extend(duplicate.map(|index| format!("`plugins.use.{key}` has {:?} twice", names[index])));
+        }
+        let bindings = [
+            ("matcher", self.matcher.names()),
+            ("filter", self.filter.names()),
+            ("bootstrap", std::slice::from_ref(&self.bootstrap)),
+            ("http", std::slice::from_ref(&self.http)),
+            ("tcp", std::slice::from_ref(&self.tcp)),
+            ("exec", std::slice::from_ref(&self.exec)),
+        ];
+        for (key, names) in bindings {
+            let invalid = names.iter().filter(|name| !is_name(name));
+            problems.extend(invalid.map(|name| {
+                format!(
+                    "`plugins.use.{key}`: {name:?} is not the name of a plugin, which is that of its file \
+                     without `.wasm`; expected {VALID_NAMES}"
+                )
+            }));
         }
         problems
     }

@@ -1,4 +1,6 @@
-//! The HTTP ports of several sections together.
+//! The ports of several sections together.
+
+use std::net::IpAddr;
 
 use transom_web::{LoopbackTrust, PortConfig, PortSettings, port_settings};
 
@@ -44,6 +46,61 @@ impl Settings {
         let ports = ports.chain(self.apps.iter().map(Apps::http_port));
         let ports = ports.chain(kubernetes.iter().map(|section| section.http_port()));
         ports.flat_map(|port| port.problems()).collect()
+    }
+
+    /// TCP ports that two sections would listen on, one line each. Those of two Kubernetes instances
+    /// are reported with the other problems of these.
+    pub(super) fn shared_ports(&self) -> Vec<String> {
+        let mut ports = self.tcp_ports();
+        ports.retain(|(_, (_, port))| *port != 0);
+        let overlap =
+            |one: IpAddr, other: IpAddr| one == other || one.is_unspecified() || other.is_unspecified();
+        let is_kubernetes = |key: &str| key.starts_with("kubernetes");
+        let mut problems = Vec::new();
+        for (index, (key, (address, port))) in ports.iter().enumerate() {
+            let other = ports[..index].iter().find(|(other_key, (other_address, other))| {
+                port == other
+                    && overlap(*address, *other_address)
+                    && !(is_kubernetes(key) && is_kubernetes(other_key))
+            });
+            if let Some((other, _)) = other {
+                problems.push(format!(
+                    "`{key}` is {port}, the same as `{other}`: each needs a different port"
+                ));
+            }
+        }
+        problems
+    }
+
+    /// The TCP ports of all sections, each with its key and address.
+    fn tcp_ports(&self) -> Vec<(String, (IpAddr, u16))> {
+        let kubernetes = self.kubernetes_ports();
+        let http = [self.admin.http_port()].into_iter();
+        let http = http.chain(self.apps.iter().map(Apps::http_port));
+        let http = http.chain(self.workflow.iter().map(Workflow::http_port));
+        let http = http.chain(kubernetes.iter().map(|section| section.http_port()));
+        let mut ports: Vec<_> = http
+            .map(|port| (format!("{}.port", port.section), (port.listener, port.port)))
+            .collect();
+        if let Some(discovery) = &self.discovery {
+            let dns = |port: u16| (discovery.listener, port);
+            let all = [
+                ("port", discovery.dns_on.then(|| dns(discovery.port))),
+                (
+                    "http_port",
+                    discovery
+                        .http_on
+                        .then_some((discovery.http_listener, discovery.http_port)),
+                ),
+                ("tls_port", discovery.tls_port.map(dns)),
+                ("https_port", discovery.https_port.map(dns)),
+            ];
+            ports.extend(
+                all.into_iter()
+                    .filter_map(|(key, port)| Some((format!("discovery.{key}"), port?))),
+            );
+        }
+        ports
     }
 }
 
@@ -145,6 +202,36 @@ mod tests {
         assert!(problems[0].contains("`apps.hostname` is missing"), "{problems:?}");
         assert!(with("apps", "hostname = \"a\"\n").port_problems().is_empty());
         assert!(with("admin", "").port_problems().is_empty());
+    }
+
+    #[test]
+    fn two_sections_on_one_port_are_reported() {
+        for (text, expected) in [
+            (
+                "[apps]\nport = 8080\n[workflow]\nport = 8080\n",
+                vec!["`workflow.port` is 8080, the same as `apps.port`"],
+            ),
+            ("[apps]\nport = 0\n[workflow]\nport = 0\n", vec![]),
+            (
+                "[apps]\nport = 80\n[workflow]\nport = 80\nlistener = \"127.0.0.2\"\n",
+                vec![],
+            ),
+            (
+                "[discovery]\nport = 9990\n",
+                vec!["`discovery.port` is 9990, the same as `admin.port`"],
+            ),
+            ("[discovery]\nport = 9990\ndns_on = false\n", vec![]),
+            (
+                "[discovery]\nport = 5353\ntls_port = 5353\n",
+                vec!["`discovery.tls_port` is 5353, the same as `discovery.port`"],
+            ),
+        ] {
+            let problems = settings(text).shared_ports();
+            assert_eq!(problems.len(), expected.len(), "{text}: {problems:?}");
+            for (problem, expected) in problems.iter().zip(expected) {
+                assert!(problem.starts_with(expected), "{text}: {problem}");
+            }
+        }
     }
 
     #[test]

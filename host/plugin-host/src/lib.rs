@@ -66,6 +66,7 @@ pub use manifest::{
     probation::Probation,
     units::parse_duration,
 };
+pub use name::{VALID_NAMES, is_name};
 pub use observe::{
     recent_log::LogLine,
     status::{Change, Difference, Recorded, Rollout, RolloutKind, State, Status, Trap},

@@ -356,7 +356,7 @@ fn other_matchers_may_use_other_attribute_forms() {
 }
 
 #[test]
-fn plugins_of_one_extension_point_must_be_distinct_and_at_most_eight() {
+fn plugins_of_one_extension_point_have_valid_distinct_names_and_are_at_most_eight() {
     let plugins = |text: &str| read(&format!("[plugins.use]\n{text}\n"));
     let settings = plugins("matcher = [\"attributes\", \"ours\"]").expect("valid");
     assert_eq!(settings.plugins.bindings.matcher.names(), ["attributes", "ours"]);
@@ -378,6 +378,14 @@ fn plugins_of_one_extension_point_must_be_distinct_and_at_most_eight() {
         (
             "matcher = 5".to_owned(),
             "expected the name of a plugin or a list of names",
+        ),
+        (
+            "filter = [\"events\", \"../escape\"]".to_owned(),
+            "`plugins.use.filter`: \"../escape\" is not the name of a plugin",
+        ),
+        (
+            "tcp = \"\"".to_owned(),
+            "`plugins.use.tcp`: \"\" is not the name of a plugin",
         ),
     ] {
         let error = format!("{:#}", plugins(&text).expect_err(&text));
