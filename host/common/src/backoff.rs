@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rand::Rng;
+use crate::ambient;
 
 /// Exponential backoff: `base`, doubled with each further failure, up to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Backoff {
     /// The delay of [`Self::after`], multiplied by a random factor between 0.5 and 1, so that
     /// clients that failed together do not retry together.
     pub fn jittered(&self, attempts: u32) -> Duration {
-        self.after(attempts).mul_f64(rand::rng().random_range(0.5..=1.0))
+        self.after(attempts).mul_f64(1.0 - ambient::fraction() / 2.0)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Small types that every crate of the daemon needs, each defined once.
 //!
+//! * [`ambient`]: the time of day and chance, which a simulation replaces
 //! * [`Backoff`]: exponential backoff with jitter
 //! * [`Described`]: a metric family that is exported before its first series
 //! * [`metrics`](metrics!): a struct of metrics, each declared in one place
@@ -11,9 +12,10 @@
 //! * [`text`]: text for logs and operators: bounded, on one line, without control characters
 //! * [`trace`]: the trace context of work, passed along through queues and actors
 //!
-//! Everything but `trace` is pure: no clock, no I/O. A type that only one crate needs belongs
+//! Everything but `ambient` and `trace` is pure: no clock, no I/O. A type that only one crate needs belongs
 //! in that crate.
 
+pub mod ambient;
 mod backoff;
 mod error_chain;
 mod host_port;

@@ -7,7 +7,7 @@ use crate::{
     http::serve,
     master,
     shared::{RunFunctions, Shared},
-    state::{AgentId, Master, Port, State, epoch},
+    state::{self, AgentId, Master, Port, State, epoch},
 };
 use futures::future::BoxFuture;
 use std::{
@@ -60,7 +60,7 @@ impl Config {
             sockets.push((agent.clone(), listener, addr));
         }
         let master = Master {
-            id: uuid::Uuid::new_v4().to_string(),
+            id: state::new_uuid().to_string(),
             hostname: config.hostname.clone(),
             cluster: config.cluster.clone(),
             addr,

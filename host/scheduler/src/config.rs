@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
-use transom_common::Backoff;
 use transom_plugin_host::Plugins;
 use transom_store::Store;
 
@@ -78,19 +77,20 @@ impl Config {
         prefix: impl Into<String>,
         plugins: Plugins,
     ) -> Self {
+        let timeouts = Timeouts::default();
         Self {
             cluster,
             framework,
             store,
             prefix: prefix.into(),
             plugins,
-            decline: Duration::from_mins(2),
-            refuse_rest: Duration::from_mins(2),
-            launch_timeout: Duration::from_mins(5),
-            reconcile_interval: Duration::from_mins(10),
-            revive_interval: Duration::from_secs(1),
+            decline: timeouts.decline,
+            refuse_rest: timeouts.refuse_rest,
+            launch_timeout: timeouts.launch,
+            reconcile_interval: timeouts.reconcile,
+            revive_interval: timeouts.revive,
             maintenance: MaintenanceMode::default(),
-            reservation_timeout: Duration::from_secs(20),
+            reservation_timeout: timeouts.reservation,
         }
     }
 
@@ -98,31 +98,14 @@ impl Config {
     /// cancelled. The snapshots contain all stored records when this returns. Fails only if the
     /// store cannot be read.
     pub async fn start(self, metrics: Metrics, token: CancellationToken) -> Result<(Scheduler, Events)> {
-        let backoff = |base, max| Backoff {
-            base: Duration::from_secs(base),
-            max: Duration::from_secs(max),
-        };
         let timeouts = Timeouts {
             decline: self.decline,
             refuse_rest: self.refuse_rest,
             launch: self.launch_timeout,
             reconcile: self.reconcile_interval,
             revive: self.revive_interval,
-            reconnect: Backoff {
-                base: Duration::from_millis(500),
-                max: Duration::from_secs(30),
-            },
-            store: Backoff {
-                base: Duration::from_millis(200),
-                max: Duration::from_secs(10),
-            },
-            kill: backoff(5, 60),
-            reconcile_retry: backoff(5, 300),
-            matcher: backoff(1, 60),
             reservation: self.reservation_timeout,
-            release: Duration::from_mins(10),
-            inverse_offer: Duration::from_secs(10),
-            stall: Duration::from_secs(30),
+            ..Timeouts::default()
         };
         let Self {
             cluster,

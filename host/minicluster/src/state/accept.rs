@@ -276,7 +276,7 @@ impl State {
         is_custom: bool,
     ) -> TaskExecutor {
         let root = self.framework_dir(&accepted.agent, &accepted.framework);
-        let container = uuid::Uuid::new_v4().to_string();
+        let container = super::new_uuid().to_string();
         let new_executor = Executor {
             info,
             agent: accepted.agent.clone(),
@@ -400,7 +400,7 @@ impl State {
         let group = task_executor
             .filter(|task_executor| !task_executor.is_custom)
             .map(|task_executor| &task_executor.executor);
-        let mut container = uuid::Uuid::new_v4().to_string();
+        let mut container = super::new_uuid().to_string();
         let directory = match task_executor {
             Some(task_executor) if task_executor.is_custom => {
                 container.clone_from(&task_executor.executor.container);

@@ -31,7 +31,7 @@ impl State {
     /// SUBSCRIBE, for the first time or again. An invalid framework receives a stream with one
     /// ERROR event.
     pub(crate) fn subscribe(&mut self, call: &Value, now: Instant) -> Subscribed {
-        let stream_id = uuid::Uuid::new_v4().to_string();
+        let stream_id = super::new_uuid().to_string();
         let (sender, events) = mpsc::channel(MAX_STREAM_EVENTS);
         let requested_id = doc::text(call, &["framework_id", "value"])
             .filter(|id| !id.is_empty())

@@ -48,9 +48,10 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     net::SocketAddr,
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 use tokio::sync::mpsc;
+use transom_common::ambient;
 
 /// Maximum queued events of a stream. A stream that falls further behind is closed.
 pub(crate) const MAX_STREAM_EVENTS: usize = 4096;
@@ -278,9 +279,13 @@ fn packed_ip(ip: std::net::IpAddr) -> u32 {
 
 /// Seconds since the epoch, the API's timestamps.
 pub(crate) fn epoch() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |since| since.as_micros() as f64 / 1e6)
+    ambient::now().as_microsecond() as f64 / 1e6
+}
+
+/// A new random identifier.
+pub(crate) fn new_uuid() -> uuid::Uuid {
+    let bits = u128::from(ambient::random()) << 64 | u128::from(ambient::random());
+    uuid::Builder::from_random_bytes(bits.to_ne_bytes()).into_uuid()
 }
 
 /// A `TimeInfo` with such a timestamp.

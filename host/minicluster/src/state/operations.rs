@@ -44,7 +44,7 @@ impl State {
             status.insert("message".to_owned(), json!(why));
         } else {
             // The agent carried it out, so the outcome is sent again until it is acknowledged.
-            let uuid = base64::engine::general_purpose::STANDARD.encode(uuid::Uuid::new_v4().as_bytes());
+            let uuid = base64::engine::general_purpose::STANDARD.encode(super::new_uuid().as_bytes());
             status.insert("uuid".to_owned(), json!({ "value": uuid }));
             self.store_outcome(&accepted.framework, id, Value::Object(status.clone()));
         }
@@ -94,7 +94,7 @@ impl State {
             let directory = disk.join("volumes").join("roles").join(&key.0).join(&key.1);
             agent
                 .volumes
-                .insert(key, directory.join(uuid::Uuid::new_v4().to_string()));
+                .insert(key, directory.join(super::new_uuid().to_string()));
         }
         for volume in change.from.volumes() {
             if let Some(directory) = agent.volumes.remove(&(volume.role, volume.id)) {

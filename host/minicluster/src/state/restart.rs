@@ -76,7 +76,7 @@ impl State {
             self.unreachable_agents.clear();
             self.gone_agents.clear();
         }
-        self.master.id = uuid::Uuid::new_v4().to_string();
+        self.master.id = super::new_uuid().to_string();
         self.master.started = epoch();
         (self.next_framework, self.next_offer) = (0, 0);
         let noticed = now + restart.down;

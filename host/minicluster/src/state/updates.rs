@@ -352,7 +352,7 @@ fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
         "agent_id": doc::id(task.agent.as_str()),
         "executor_id": doc::id(task.executor_id()),
         "timestamp": epoch(),
-        "uuid": base64::engine::general_purpose::STANDARD.encode(uuid::Uuid::new_v4().as_bytes()),
+        "uuid": base64::engine::general_purpose::STANDARD.encode(super::new_uuid().as_bytes()),
     }));
     doc::put(
         &mut status,

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use futures::FutureExt;
-use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::v1::TaskState;
 use transom_cluster::{AgentId, Caller, v1};
+use transom_common::ambient;
 use transom_common::error_chain;
 
 use super::Actor;
@@ -52,7 +52,7 @@ impl Actor {
         let now = Instant::now();
         let is_implicit_due = now >= self.next_reconcile;
         if is_implicit_due {
-            let since = Timestamp::now().duration_since(self.subscription.since);
+            let since = ambient::now().duration_since(self.subscription.since);
             let subscribed_for = Duration::try_from(since).unwrap_or_default();
             let next = self.timeouts.next_reconcile_in(subscribed_for);
             self.next_reconcile = now + next;
@@ -132,7 +132,7 @@ impl Actor {
     /// Declines unused offers and sends REVIVE or SUPPRESS.
     pub(super) async fn answer_offers(&mut self, caller: &Caller, matcher: &mut MatcherClient) {
         let now = Instant::now();
-        let has_demand = self.queue.has_ready(Timestamp::now()) || self.reservations.needs_offers();
+        let has_demand = self.queue.has_ready(ambient::now()) || self.reservations.needs_offers();
         let unused = match self.pool.pass_started_at() {
             Some(_) => Vec::new(),
             None => self.pool.take_unused(),
@@ -190,7 +190,7 @@ impl Actor {
         if !self.roles.has_several() {
             return None;
         }
-        let mut roles = self.queue.demanded_roles(Timestamp::now())?;
+        let mut roles = self.queue.demanded_roles(ambient::now())?;
         roles.append(&mut self.reservations.roles());
         Some(roles)
     }

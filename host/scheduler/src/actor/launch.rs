@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 use transom_cluster::v1;
 use transom_cluster::{Caller, FrameworkId, OfferId, TaskId};
+use transom_common::ambient;
 use transom_common::error_chain;
 
 use super::Actor;
@@ -46,7 +47,7 @@ impl Actor {
     /// a round has no time are left to the next round, which follows as soon as the actor has done
     /// its other work.
     pub(super) async fn match_and_launch(&mut self, caller: &Caller, matcher: &mut MatcherClient) {
-        let (now, started_at) = (Timestamp::now(), Instant::now());
+        let (now, started_at) = (ambient::now(), Instant::now());
         if self.pool.is_empty() {
             self.end_pass(false);
             return;
@@ -447,7 +448,7 @@ impl Actor {
     fn launched(&mut self, tasks: &[TaskId]) {
         self.metrics.launches.inc_by(tasks.len() as u64);
         self.launch_spans.accepted(tasks, true);
-        let now = Timestamp::now();
+        let now = ambient::now();
         for task in tasks {
             let Some(record) = self.ledger.get(task) else {
                 continue;

@@ -1,9 +1,9 @@
 //! Maintenance of agents: answers inverse offers, and notifies the service which agents its tasks
 //! have to leave.
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::{Caller, OfferId, v1};
+use transom_common::ambient;
 use transom_common::error_chain;
 
 use super::{Actor, Inbound};
@@ -32,7 +32,7 @@ impl Actor {
     pub(super) fn notify_maintenance_changes(&mut self) {
         let changes = self
             .maintenance
-            .changes(nanoseconds(Timestamp::now()), Instant::now());
+            .changes(nanoseconds(ambient::now()), Instant::now());
         for change in changes {
             self.maintenance_changed(change);
         }

@@ -45,6 +45,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::scheduler::Event as ClusterEvent;
 use transom_cluster::{AgentId, Caller, OfferId, TaskId, v1};
 use transom_common::Backoff;
+use transom_common::ambient;
 use transom_common::error_chain;
 
 use crate::api::explanation::ExplanationRequest;
@@ -98,6 +99,38 @@ pub(crate) struct Timeouts {
     pub(crate) inverse_offer: Duration,
     /// How long the service may read no events before the scheduler logs it.
     pub(crate) stall: Duration,
+}
+
+impl Default for Timeouts {
+    /// Those of [`Config::new`](crate::Config::new).
+    fn default() -> Self {
+        let backoff = |base, max| Backoff {
+            base: Duration::from_secs(base),
+            max: Duration::from_secs(max),
+        };
+        Self {
+            decline: Duration::from_mins(2),
+            refuse_rest: Duration::from_mins(2),
+            launch: Duration::from_mins(5),
+            reconcile: Duration::from_mins(10),
+            revive: Duration::from_secs(1),
+            reconnect: Backoff {
+                base: Duration::from_millis(500),
+                max: Duration::from_secs(30),
+            },
+            store: Backoff {
+                base: Duration::from_millis(200),
+                max: Duration::from_secs(10),
+            },
+            kill: backoff(5, 60),
+            reconcile_retry: backoff(5, 300),
+            matcher: backoff(1, 60),
+            reservation: Duration::from_secs(20),
+            release: Duration::from_mins(10),
+            inverse_offer: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+        }
+    }
 }
 
 impl Timeouts {
@@ -267,8 +300,8 @@ impl Actor {
         if has_work || !self.delayed_events.is_empty() {
             return now;
         }
-        let ready = self.queue.next_ready(Timestamp::now()).map(|at| {
-            let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+        let ready = self.queue.next_ready(ambient::now()).map(|at| {
+            let wait = Duration::try_from(at.duration_since(ambient::now())).unwrap_or_default();
             now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
         });
         let stall = self.stalled_since.map(|since| since + self.timeouts.stall);
@@ -280,7 +313,7 @@ impl Actor {
                 self.offer_demand.next(),
                 self.roles.next(now),
                 self.reservations.next(),
-                self.maintenance.next(nanoseconds(Timestamp::now()), now),
+                self.maintenance.next(nanoseconds(ambient::now()), now),
                 self.inverse_offer_retry.next(now),
                 Some(self.next_reconcile),
             ]);
@@ -368,7 +401,7 @@ impl Actor {
             framework_id: Some(framework_id.clone()),
             connected: true,
             master: new.master.clone(),
-            since: Timestamp::now(),
+            since: ambient::now(),
         });
         let event = if new.fresh {
             Event::Registered {
@@ -386,7 +419,7 @@ impl Actor {
         self.pool.clear();
         self.set_subscription(SubscriptionStatus {
             connected: false,
-            since: Timestamp::now(),
+            since: ambient::now(),
             ..self.subscription.clone()
         });
         self.inbound.push(Inbound::Notify(Event::Disconnected));
@@ -441,7 +474,7 @@ impl Actor {
     /// Publishes the same and the pending tasks.
     fn publish(&mut self) {
         self.publish_state();
-        let now = Timestamp::now();
+        let now = ambient::now();
         if self.next_ready.is_some_and(|at| at <= now) {
             // A backoff has ended, so offers declined meanwhile are needed again.
             self.offer_demand.request_revive();

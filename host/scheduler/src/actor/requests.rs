@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 
@@ -12,6 +11,7 @@ use crate::api::request_queue::{Kill, LastStep, Requests};
 use crate::store::transition;
 use crate::subscription::roles;
 use crate::{Build, DiskKind, Error, Event, Result, RunSpec, TaskRecord, TaskRequest};
+use transom_common::ambient;
 
 impl Actor {
     /// Carries out all added requests. A purge that the store does not accept is kept, together
@@ -96,7 +96,7 @@ impl Actor {
             let task = request.id;
             return self.reject(task.clone(), Error::BadVolumes { task, wrong });
         }
-        self.queue.push(request, Timestamp::now());
+        self.queue.push(request, ambient::now());
         self.offer_demand.request_revive_now();
         self.pending_changed = true;
     }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::sync::mpsc;
@@ -12,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::{Client, v1};
+use transom_common::ambient;
 use transom_store::Store;
 
 use super::launch_spans::LaunchSpans;
@@ -77,7 +77,7 @@ impl Dependencies {
             framework_id,
             connected: false,
             master: None,
-            since: Timestamp::now(),
+            since: ambient::now(),
         };
         let framework = subscription::complete(self.framework);
         let mut default_roles = framework.roles.clone();
@@ -147,7 +147,7 @@ impl Dependencies {
             next_reconcile: now,
             caller: None,
             subscription,
-            rng: StdRng::from_os_rng(),
+            rng: StdRng::seed_from_u64(ambient::random()),
             timeouts,
         };
         actor.resume(now);

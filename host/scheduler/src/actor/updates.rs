@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{self, TaskState};
+use transom_common::ambient;
 use transom_common::error_chain;
 
 use super::calls::make_calls;
@@ -43,7 +44,7 @@ impl Actor {
         {
             return;
         }
-        let effects = self.apply_inbound(Timestamp::now());
+        let effects = self.apply_inbound(ambient::now());
         if let Err(error) = self
             .ledger
             .commit(effects.changed.values().cloned().collect())

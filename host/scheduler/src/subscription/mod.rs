@@ -110,6 +110,7 @@ impl SubscriptionTask {
         let mut leaders = self.cluster.leader_changes();
         loop {
             let end = tokio::select! {
+                biased;
                 () = token.cancelled() => return,
                 end = self.session() => end,
             };
@@ -134,6 +135,7 @@ impl SubscriptionTask {
             let wait = self.reconnect.jittered(attempt);
             attempt = attempt.saturating_add(1);
             tokio::select! {
+                biased;
                 () = token.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
                 leader = leaders.next() => {

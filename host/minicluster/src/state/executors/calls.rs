@@ -114,7 +114,7 @@ impl State {
     ) -> Result<SubscribedExecutor, Reply> {
         let caller = self.caller(agent, call)?;
         let (sender, events) = mpsc::channel(MAX_STREAM_EVENTS);
-        let stream_id = uuid::Uuid::new_v4().to_string();
+        let stream_id = crate::state::new_uuid().to_string();
         let subscribed = |container| SubscribedExecutor {
             container,
             stream_id: stream_id.clone(),
