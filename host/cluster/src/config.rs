@@ -2,7 +2,9 @@
 
 use crate::detector::{SCHEME, ZooKeeper, masked};
 use crate::error::{Error, Result};
+use crate::transport::Transport;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use transom_common::Secret;
 use url::Url;
@@ -40,6 +42,8 @@ pub struct Config {
     pub state_timeout: Duration,
     /// The session timeout of ZooKeeper; a hanging server is abandoned after two fifths of it.
     pub zookeeper_timeout: Duration,
+    /// What takes the place of the network.
+    pub transport: Option<Arc<dyn Transport>>,
 }
 
 /// Omits secrets.
@@ -58,6 +62,7 @@ impl fmt::Debug for Config {
             .field("call_timeout", &self.call_timeout)
             .field("state_timeout", &self.state_timeout)
             .field("zookeeper_timeout", &self.zookeeper_timeout)
+            .field("transport", &self.transport)
             .finish()
     }
 }
@@ -86,6 +91,7 @@ impl Default for Config {
             call_timeout: Duration::from_secs(30),
             state_timeout: Duration::from_mins(5),
             zookeeper_timeout: Duration::from_secs(10),
+            transport: None,
         }
     }
 }

@@ -249,17 +249,25 @@ pub enum Error {
 /// A failure below HTTP: connection refused or reset, unknown host, invalid certificate, timeout.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct TransportError(#[from] reqwest::Error);
+pub enum TransportError {
+    /// Of the network.
+    Network(reqwest::Error),
+    /// Of a [`Transport`](crate::Transport).
+    Simulated(std::io::Error),
+}
 
 impl TransportError {
     pub(crate) fn new(source: reqwest::Error) -> Self {
         // The enclosing error has the address.
-        Self(source.without_url())
+        Self::Network(source.without_url())
     }
 
     /// Whether the connection could not be established.
     pub fn is_connect(&self) -> bool {
-        self.0.is_connect()
+        match self {
+            Self::Network(error) => error.is_connect(),
+            Self::Simulated(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        }
     }
 }
 

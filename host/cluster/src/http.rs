@@ -8,6 +8,7 @@ use crate::error::{Error, Result, TransportError};
 use crate::gzip::{self, BodyDecoder};
 use crate::leadership_guard::LeadershipGuard;
 use crate::login::{Login, TokenChoice};
+use crate::transport;
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
@@ -199,12 +200,13 @@ impl Http {
             }
             _ => deadline,
         };
-        match tokio::time::timeout_at(deadline, sending.send()).await {
+        let sending = transport::send(sending, self.config.transport.as_deref());
+        match tokio::time::timeout_at(deadline, sending).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(Error::Unreachable {
+            Ok(Err(source)) => Err(Error::Unreachable {
                 address: request.address(),
                 role: request.role,
-                source: TransportError::new(error),
+                source,
             }),
             Err(_) if self.guard_expired(request) => Err(Error::NotFrameworkLeader {
                 call: request.call.clone(),

@@ -11,6 +11,7 @@
 //! * [`recordio`] splits a stream into records.
 //! * [`Client::with_guard`] restricts calls for a framework with a [`LeadershipGuard`], for several
 //!   processes of which one is the leader.
+//! * [`Config::transport`] takes the place of the network, for simulations.
 //!
 //! Guarantees: an event is returned when its last byte has arrived, and not only when the next one
 //! begins. Missing heartbeats end a silent stream. Calls never use the subscription's connection.
@@ -38,6 +39,7 @@ pub mod recordio;
 pub mod scheduler;
 pub mod state;
 mod stream;
+mod transport;
 pub mod v1;
 
 pub use client::{Client, ListedFramework};
@@ -50,3 +52,4 @@ pub use ids::{
 pub use leadership_guard::LeadershipGuard;
 pub use masters::{LeaderChanges, MasterChanges};
 pub use scheduler::{Caller, Subscription};
+pub use transport::{Exchange, Transport};

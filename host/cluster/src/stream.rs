@@ -76,6 +76,7 @@ impl RecordStream {
                 changes,
             } = &mut self.opened;
             let error = tokio::select! {
+                biased;
                 leader = leader_elsewhere(changes.as_mut(), url) => Error::LeaderMoved {
                     address: address(url),
                     leader: leader.to_string(),
