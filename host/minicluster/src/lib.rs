@@ -81,6 +81,7 @@ mod guard;
 mod http;
 mod master;
 mod shared;
+pub mod simulated;
 mod state;
 mod wire;
 

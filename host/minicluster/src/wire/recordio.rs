@@ -10,7 +10,7 @@ pub(crate) type Event = Result<Bytes, ConnectionCut>;
 /// Closes the connection without the terminating chunk, as if the process were killed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("connection cut by an injected fault")]
-pub(crate) struct ConnectionCut;
+pub struct ConnectionCut;
 
 /// Frames one JSON record. Each record is sent as its own chunk, as by real masters.
 pub(crate) fn record(value: &Value) -> Bytes {
