@@ -115,6 +115,9 @@ mod error;
 mod matching;
 mod metrics;
 mod retry;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod store;
 mod subscription;
 #[cfg(test)]
