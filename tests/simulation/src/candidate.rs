@@ -1,11 +1,15 @@
-//! A daemon: a program around the real election, which acts while it leads.
+//! A daemon: a program around the real election, which writes and runs jobs while it leads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::sleep;
-use transom_store::{Election, Error, Expect, Leadership, LeaseTerm, Store};
+use tokio_util::sync::CancellationToken;
+use transom_cluster::Client;
+use transom_store::{Election, Error, Expect, Leadership, LeaseTerm, Store, Term};
+
+use crate::jobs;
 
 /// The lease of the daemons.
 pub(crate) const LEASE: &str = "simulation/leader";
@@ -26,6 +30,12 @@ pub(crate) struct Observed {
     pub(crate) has_lost: bool,
     /// Keys of acknowledged writes that the world has not seen yet.
     pub(crate) acknowledged: Vec<String>,
+    /// Jobs that clients have sent and the daemon has not read.
+    pub(crate) requested: Vec<String>,
+    /// Jobs that clients want to be killed.
+    pub(crate) killed: Vec<String>,
+    /// Jobs whose acceptance the clients have not seen yet.
+    pub(crate) accepted: Vec<String>,
 }
 
 /// Shared by the daemon and the world.
@@ -38,8 +48,9 @@ impl Board {
     }
 }
 
-/// Campaigns, and writes while it leads; without end. `name` is unique among all processes.
-pub(crate) async fn run(store: Arc<dyn Store>, address: String, name: String, board: Board) {
+/// Campaigns, and writes and runs jobs while it leads; without end. `name` is unique among all
+/// processes.
+pub(crate) async fn run(store: Arc<dyn Store>, cluster: Client, address: String, name: String, board: Board) {
     let mut election = Election::new(store, LEASE, &address, TTL);
     let mut leadership = election.leadership();
     let reported = board.clone();
@@ -55,34 +66,39 @@ pub(crate) async fn run(store: Arc<dyn Store>, address: String, name: String, bo
     let mut written = 0_u64;
     loop {
         let term = election.campaign().await;
-        let (view, remaining) = (term.fenced_store(), term.lease_term());
         board.with(|observed| {
-            observed.term = Some(remaining.clone());
+            observed.term = Some(term.lease_term());
             observed.has_lost = true;
         });
-        for number in 1..=WRITES_PER_TERM {
-            // Virtual time.
-            if term
-                .ended()
-                .run_until_cancelled(sleep(WRITE_INTERVAL))
-                .await
-                .is_none()
-            {
-                break;
-            }
-            if remaining.remaining().is_zero() {
-                continue;
-            }
-            written += 1;
-            let key = format!("writes/{name}/{written}");
-            match view.put(&key, Bytes::new(), Expect::Absent).await {
-                Ok(_) => board.with(|observed| observed.acknowledged.push(key)),
-                Err(Error::Fenced { .. }) => break,
-                Err(_) => {}
-            }
-            board.with(|observed| observed.has_lost = number < WRITES_PER_TERM);
-        }
+        let stop = term.ended().child_token();
+        tokio::join!(
+            write(&term, &name, &mut written, &board, &stop),
+            jobs::serve(&term, &cluster, &board, &stop)
+        );
         board.with(|observed| observed.term = None);
         term.resign().await;
     }
+}
+
+/// Writes until the term ends, or until the daemon gives it up.
+async fn write(term: &Term, name: &str, written: &mut u64, board: &Board, stop: &CancellationToken) {
+    let (view, remaining) = (term.fenced_store(), term.lease_term());
+    for number in 1..=WRITES_PER_TERM {
+        // Virtual time.
+        if stop.run_until_cancelled(sleep(WRITE_INTERVAL)).await.is_none() {
+            break;
+        }
+        if remaining.remaining().is_zero() {
+            continue;
+        }
+        *written += 1;
+        let key = format!("writes/{name}/{written}");
+        match view.put(&key, Bytes::new(), Expect::Absent).await {
+            Ok(_) => board.with(|observed| observed.acknowledged.push(key)),
+            Err(Error::Fenced { .. }) => break,
+            Err(_) => {}
+        }
+        board.with(|observed| observed.has_lost = number < WRITES_PER_TERM);
+    }
+    stop.cancel();
 }

@@ -1,4 +1,5 @@
-//! What happens to the daemons and the store, and when. Every choice is made with the seed.
+//! What happens to the daemons, the store and the cluster, and when. Every choice is made with the
+//! seed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,42 +12,88 @@ use crate::store::Fate;
 
 /// The mean time between two faults.
 const MEAN_INTERVAL: Duration = Duration::from_mins(1);
+/// After the first part of each period there are no faults, so that everything can settle.
+const PERIOD: Duration = Duration::from_hours(1);
+const STORMY: Duration = Duration::from_mins(40);
+
+/// Whom a daemon talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Peer {
+    Store,
+    Master,
+}
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// The store answers nobody.
     Outage,
-    /// The store answers one daemon no longer.
-    Partition,
+    /// No bytes pass between a daemon and the peer.
+    Partition(Peer),
     /// Calls, and answers, take up to the time to live of a lease.
-    Slow,
+    Slow(Peer),
     /// Calls, or their answers, get lost.
-    Loss,
+    Loss(Peer),
     /// A process does not run, as when its machine is suspended.
     Pause,
     /// A process is killed, and started again later.
     Kill,
+    /// The master is killed, and starts again.
+    MasterRestart,
+    /// All connections of a daemon to the master are cut.
+    Cut,
+    /// Updates of agents get lost.
+    LostUpdates,
+    /// An agent is not connected to the master; its tasks run.
+    AgentAway,
+    /// The machine of an agent is reset; its tasks end.
+    AgentReset,
 }
 
-const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     Kind::Outage,
-    Kind::Partition,
-    Kind::Slow,
-    Kind::Loss,
+    Kind::Partition(Peer::Store),
+    Kind::Slow(Peer::Store),
+    Kind::Loss(Peer::Store),
     Kind::Pause,
     Kind::Kill,
+    Kind::Partition(Peer::Master),
+    Kind::Slow(Peer::Master),
+    Kind::Loss(Peer::Master),
+    Kind::MasterRestart,
+    Kind::Cut,
+    Kind::LostUpdates,
+    Kind::AgentAway,
+    Kind::AgentReset,
 ];
+
+impl Kind {
+    fn is_of_agent(self) -> bool {
+        matches!(self, Self::AgentAway | Self::AgentReset)
+    }
+
+    fn is_of_daemon(self) -> bool {
+        matches!(self, Self::Partition(_) | Self::Pause | Self::Kill | Self::Cut)
+    }
+}
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Outage => "outage of the store",
-            Self::Partition => "partition from the store",
-            Self::Slow => "slow store",
-            Self::Loss => "lost calls",
+            Self::Partition(Peer::Store) => "partition from the store",
+            Self::Slow(Peer::Store) => "slow store",
+            Self::Loss(Peer::Store) => "lost calls of the store",
             Self::Pause => "paused process",
             Self::Kill => "killed process",
+            Self::Partition(Peer::Master) => "partition from the master",
+            Self::Slow(Peer::Master) => "slow master",
+            Self::Loss(Peer::Master) => "lost calls of the master",
+            Self::MasterRestart => "restarted master",
+            Self::Cut => "cut connections to the master",
+            Self::LostUpdates => "lost updates",
+            Self::AgentAway => "disconnected agent",
+            Self::AgentReset => "reset agent",
         })
     }
 }
@@ -55,9 +102,19 @@ impl fmt::Display for Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// The daemon that it concerns, if it concerns one.
-    pub(crate) daemon: usize,
+    /// The number of the daemon or the agent that it concerns, if it concerns one.
+    pub(crate) target: usize,
     pub(crate) until: Duration,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            kind if kind.is_of_daemon() => write!(f, "{kind}: daemon-{}", self.target),
+            kind if kind.is_of_agent() => write!(f, "{kind}: agent-{}", self.target),
+            kind => kind.fmt(f),
+        }
+    }
 }
 
 /// All active faults, and the time of the next one.
@@ -82,14 +139,15 @@ impl Faults {
     pub(crate) fn step(
         &mut self,
         now: Duration,
-        daemons: usize,
+        (daemons, agents): (usize, usize),
         rng: &mut StdRng,
     ) -> (Vec<Fault>, Vec<Fault>) {
         let ended: Vec<Fault> = self.active.extract_if(.., |fault| fault.until <= now).collect();
         let mut started = Vec::new();
         while self.next <= now {
             let kind = KINDS[rng.random_range(0..KINDS.len())];
-            let daemon = rng.random_range(0..daemons);
+            let targets = if kind.is_of_agent() { agents } else { daemons };
+            let target = rng.random_range(0..targets);
             // Short ones are frequent, and some last for a minute.
             let lasts = Duration::from_millis(
                 rng.random_range(100..60_000_u64)
@@ -97,38 +155,51 @@ impl Faults {
             );
             let fault = Fault {
                 kind,
-                daemon,
+                target,
                 until: now + lasts,
             };
-            let affects_process = |fault: &Fault| matches!(fault.kind, Kind::Pause | Kind::Kill);
-            let is_stopped = |one: &Fault| affects_process(one) && one.daemon == daemon;
-            if !(affects_process(&fault) && self.active.iter().any(is_stopped)) {
+            let is_active = self.active.iter().any(|other| conflict(other, &fault));
+            if !is_active {
                 self.active.push(fault);
                 started.push(fault);
                 *self.counts.entry(kind.to_string()).or_default() += 1;
             }
             self.next += MEAN_INTERVAL.mul_f64(rng.random_range(0.02..2.0));
+            let period = self.next.as_secs() / PERIOD.as_secs();
+            let begin = PERIOD * u32::try_from(period).unwrap_or(u32::MAX);
+            if self.next >= begin + STORMY {
+                self.next = begin + PERIOD;
+            }
         }
         (ended, started)
     }
 
-    fn has(&self, kind: Kind, daemon: Option<usize>) -> bool {
+    fn has(&self, kind: Kind, target: Option<usize>) -> bool {
         self.active
             .iter()
-            .any(|fault| fault.kind == kind && daemon.is_none_or(|daemon| daemon == fault.daemon))
+            .any(|fault| fault.kind == kind && target.is_none_or(|target| target == fault.target))
+    }
+
+    /// Whether bytes pass between a daemon and a peer.
+    pub(crate) fn connects(&self, peer: Peer, daemon: usize) -> bool {
+        !(self.has(Kind::Partition(peer), Some(daemon))
+            || peer == Peer::Store && self.has(Kind::Outage, None))
     }
 
     /// What becomes of a call that a daemon makes now.
-    pub(crate) fn fate(&self, daemon: usize, rng: &mut StdRng) -> Fate {
-        let most = if self.has(Kind::Slow, None) { 10_000 } else { 20 };
+    pub(crate) fn fate(&self, peer: Peer, daemon: usize, rng: &mut StdRng) -> Fate {
+        let most = if self.has(Kind::Slow(peer), None) {
+            10_000
+        } else {
+            20
+        };
         let mut delay = || Some(Duration::from_millis(rng.random_range(0..most)));
         let mut fate = Fate {
             request: delay(),
             answer: delay(),
         };
-        let is_unreachable = self.has(Kind::Outage, None) || self.has(Kind::Partition, Some(daemon));
-        let lost = match (is_unreachable, self.has(Kind::Loss, None)) {
-            (true, _) => 1.0,
+        let lost = match (self.connects(peer, daemon), self.has(Kind::Loss(peer), None)) {
+            (false, _) => 1.0,
             (_, true) => 0.4,
             _ => 0.0,
         };
@@ -139,4 +210,13 @@ impl Faults {
         }
         fate
     }
+}
+
+/// Whether two faults cannot be active at the same time.
+fn conflict(one: &Fault, other: &Fault) -> bool {
+    let stops = |kind| matches!(kind, Kind::Pause | Kind::Kill);
+    let same_target = one.target == other.target;
+    (stops(one.kind) && stops(other.kind) && same_target)
+        || (one.kind.is_of_agent() && other.kind.is_of_agent() && same_target)
+        || (one.kind == Kind::MasterRestart && other.kind == Kind::MasterRestart)
 }

@@ -1,12 +1,16 @@
 //! What must hold after each step.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use serde_json::Value;
 use transom_store::Leadership;
 
+use crate::calls::Call;
 use crate::candidate::TTL;
-use crate::store::HeldLease;
+use crate::jobs;
+use crate::store::{HeldLease, Server};
 
 /// How long after the last fault everything must be in order again: calls that were made before have
 /// arrived, even the slowest, and a lease that one of them acquired for nobody has ended.
@@ -50,9 +54,37 @@ pub(crate) struct Invariants {
     last_fault: Duration,
     /// When the present state of leadership began, and who leads.
     leader: (Duration, Option<String>),
+    /// The last statuses of tasks that were acknowledged when they were stored, as UUIDs.
+    acknowledged: BTreeSet<String>,
 }
 
 impl Invariants {
+    /// How long there have been no faults.
+    pub(crate) fn calm(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.last_fault)
+    }
+
+    /// Checks a call that the master accepts.
+    pub(crate) fn check_call(&mut self, call: &Call, server: &Server) -> Result<(), String> {
+        for task in &call.tasks {
+            let record = server.get(&format!("{}/tasks/{task}", jobs::PREFIX));
+            if call.is_launch() && record.is_none() {
+                return Err(format!("{task} is launched and not stored"));
+            }
+            let (Some(uuid), Some(record)) = (&call.acknowledged, record) else {
+                continue;
+            };
+            let record: Value = serde_json::from_slice(record).unwrap_or_default();
+            // An earlier status may be acknowledged again.
+            if record["status"]["uuid"] == **uuid {
+                self.acknowledged.insert(uuid.clone());
+            } else if !self.acknowledged.contains(uuid) {
+                return Err(format!("a status of {task} is acknowledged and not stored"));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the daemons that run. `held` is the lease in the store.
     pub(crate) fn check(
         &mut self,

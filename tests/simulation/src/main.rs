@@ -83,13 +83,14 @@ fn carry_out(arguments: &Arguments) -> anyhow::Result<bool> {
 fn print(report: &Report, took: Duration) {
     let faults: u64 = report.faults.values().sum();
     println!(
-        "seed {}: {:.1} h in {:.1} s, {} events, {faults} faults, {} terms, {} writes, {}",
+        "seed {}: {:.1} h in {:.1} s, {} events, {faults} faults, {} terms, {} writes, {} jobs, {}",
         report.seed,
         report.hours,
         took.as_secs_f64(),
         report.events,
         report.terms,
         report.writes,
+        report.jobs,
         if report.violation.is_some() {
             "VIOLATED"
         } else {

@@ -1,18 +1,26 @@
-//! One simulation: daemons, store and faults, step by step.
+//! One simulation: daemons, store, cluster, clients and faults, step by step.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
+use transom_cluster::Client;
+use transom_minicluster::simulated::Cluster;
 use transom_store::conformance;
 
+use crate::agents::Agents;
 use crate::candidate::{self, Board, LEASE};
-use crate::faults::{Fault, Faults, Kind};
+use crate::clients::Clients;
+use crate::clock::Clock;
+use crate::faults::{Fault, Faults, Kind, Peer};
 use crate::invariants::{Invariants, View, Violation};
+use crate::jobs;
+use crate::network::Network;
 use crate::process::Process;
 use crate::store::{Fate, Sabotage, Server};
 use crate::trace::Trace;
@@ -21,6 +29,10 @@ use crate::trace::Trace;
 const STEP: Duration = Duration::from_millis(10);
 /// The daemons that share the store.
 const DAEMONS: usize = 3;
+/// The agents of the cluster.
+const AGENTS: u8 = 5;
+/// Steps between two turns of the master.
+const TICK_STEPS: u32 = 5;
 
 /// What to simulate.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +60,8 @@ pub struct Report {
     pub terms: u64,
     /// Writes that the store acknowledged.
     pub writes: u64,
+    /// Jobs that ran to their end.
+    pub jobs: u64,
     /// Faults, by kind.
     pub faults: BTreeMap<String, u64>,
     /// The first violation of an invariant, which ends the simulation.
@@ -76,6 +90,14 @@ struct World {
     faults: Faults,
     server: Server,
     machines: Vec<Machine>,
+    cluster: Cluster,
+    network: Network,
+    agents: Agents,
+    clients: Clients,
+    clock: Rc<Clock>,
+    /// An arbitrary time, at which the simulation begins.
+    began: Instant,
+    steps: u32,
     invariants: Invariants,
     trace: Trace,
     terms: u64,
@@ -97,9 +119,19 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         acts: false,
         has_lost: false,
     });
+    let clock = Rc::new(Clock::new(options.seed));
+    let _ambient = clock.install();
+    let began = Instant::now();
     let mut world = World {
         now: Duration::ZERO,
         rng: StdRng::seed_from_u64(options.seed),
+        cluster: Cluster::new(AGENTS, began),
+        network: Network::default(),
+        agents: Agents::default(),
+        clients: Clients::default(),
+        clock,
+        began,
+        steps: 0,
         faults: Faults::new(),
         server: Server::new(options.sabotage),
         machines: machines.collect(),
@@ -126,6 +158,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         digest: world.trace.digest(),
         terms: world.terms,
         writes: world.writes,
+        jobs: world.clients.finished(),
         faults: world.faults.counts,
         violation,
     })
@@ -138,7 +171,18 @@ impl World {
         machine.starts += 1;
         machine.board = Board::default();
         let name = format!("{daemon}-{}", machine.starts);
-        let program = candidate::run(store, machine.address.clone(), name, machine.board.clone());
+        let cluster = Client::new(transom_cluster::Config {
+            masters: vec![self.cluster.master().to_string()],
+            transport: Some(Arc::new(self.network.connect(daemon))),
+            ..transom_cluster::Config::default()
+        })?;
+        let program = candidate::run(
+            store,
+            cluster,
+            machine.address.clone(),
+            name,
+            machine.board.clone(),
+        );
         machine.process = Some(Process::start(program)?);
         Ok(())
     }
@@ -146,30 +190,18 @@ impl World {
     /// Advances the world by one step. Returns what does not hold after it.
     fn step(&mut self) -> anyhow::Result<Option<String>> {
         self.now += STEP;
-        let (ended, started) = self.faults.step(self.now, DAEMONS, &mut self.rng);
-        for fault in ended {
-            self.trace.add(self.now, &format!("end of: {}", describe(&fault)));
-            match fault.kind {
-                Kind::Pause => self.machines[fault.daemon].is_paused = false,
-                Kind::Kill => self.start(fault.daemon)?,
-                _ => {}
-            }
-        }
-        for fault in started {
-            self.trace.add(self.now, &describe(&fault));
-            let machine = &mut self.machines[fault.daemon];
-            match fault.kind {
-                Kind::Pause => machine.is_paused = true,
-                Kind::Kill => (machine.process, machine.acts) = (None, false),
-                _ => {}
-            }
-        }
+        self.steps = self.steps.wrapping_add(1);
+        self.clock.set(self.now);
+        self.change_faults()?;
         let (faults, rng, trace, now) = (&self.faults, &mut self.rng, &mut self.trace, self.now);
         self.server.step(
             now,
-            |daemon| faults.fate(daemon, rng),
+            |daemon| faults.fate(Peer::Store, daemon, rng),
             |daemon, call| trace.add(now, &format!("daemon-{daemon}: {call}")),
         );
+        if let Err(what) = self.step_cluster() {
+            return Ok(Some(what));
+        }
         for machine in &mut self.machines {
             let acted = machine.acts;
             machine.turn();
@@ -183,6 +215,85 @@ impl World {
         Ok(self.check().err())
     }
 
+    fn change_faults(&mut self) -> anyhow::Result<()> {
+        let sizes = (DAEMONS, usize::from(AGENTS));
+        let (ended, started) = self.faults.step(self.now, sizes, &mut self.rng);
+        let time = self.began + self.now;
+        for fault in ended {
+            self.trace.add(self.now, &format!("end of: {fault}"));
+            match fault.kind {
+                Kind::Pause => self.machines[fault.target].is_paused = false,
+                Kind::Kill => self.start(fault.target)?,
+                Kind::AgentAway | Kind::AgentReset => self.cluster.reconnect_agent(fault.target, time),
+                _ => {}
+            }
+        }
+        for fault in started {
+            self.trace.add(self.now, &fault.to_string());
+            self.begin(fault);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, fault: Fault) {
+        let time = self.began + self.now;
+        match fault.kind {
+            Kind::Pause => self.machines[fault.target].is_paused = true,
+            Kind::Kill => {
+                let machine = &mut self.machines[fault.target];
+                (machine.process, machine.acts) = (None, false);
+            }
+            Kind::MasterRestart => self
+                .cluster
+                .restart_master(fault.until.saturating_sub(self.now), time),
+            Kind::Cut => self.network.cut(fault.target, &mut self.cluster, time),
+            Kind::LostUpdates => self.cluster.lose_updates(self.rng.random_range(1..10)),
+            Kind::AgentAway => self.cluster.disconnect_agent(fault.target, time),
+            Kind::AgentReset => {
+                self.cluster.disconnect_agent(fault.target, time);
+                self.agents.reset(fault.target, self.now);
+            }
+            _ => {}
+        }
+    }
+
+    /// The master, the agents and the clients.
+    fn step_cluster(&mut self) -> Result<(), String> {
+        let (now, time) = (self.now, self.began + self.now);
+        if self.steps.is_multiple_of(TICK_STEPS) {
+            self.cluster.tick(time);
+        }
+        let (trace, server, invariants) = (&mut self.trace, &self.server, &mut self.invariants);
+        let mut outcome = Ok(());
+        self.network.step(
+            now,
+            &mut self.cluster,
+            time,
+            &self.faults,
+            &mut self.rng,
+            |request, status| {
+                let call = crate::calls::Call::of(request);
+                let status = status.map_or("refused".to_owned(), |status| status.as_u16().to_string());
+                trace.add(now, &format!("daemon-{}: {call}: {status}", request.daemon));
+                if status == "202" && outcome.is_ok() {
+                    outcome = invariants.check_call(&call, server);
+                }
+            },
+        );
+        outcome?;
+        self.agents
+            .step(now, &mut self.cluster, time, &mut self.rng, |event| {
+                self.trace.add(now, event);
+            })?;
+        let mut machines = self.machines.iter();
+        let leader = machines.rfind(|machine| machine.runs() && machine.acts);
+        let leader = leader.map(|machine| &machine.board);
+        self.clients.step(now, leader, &mut self.rng, |event| {
+            self.trace.add(now, event);
+        });
+        Ok(())
+    }
+
     fn check(&mut self) -> Result<(), String> {
         for machine in &mut self.machines {
             for key in machine
@@ -194,7 +305,18 @@ impl World {
                     return Err(format!("the acknowledged write {key} is not in the store"));
                 }
             }
+            for job in machine
+                .board
+                .with(|observed| std::mem::take(&mut observed.accepted))
+            {
+                if !self.server.contains(&format!("{}{job}", jobs::ACCEPTED)) {
+                    return Err(format!("the accepted {job} is not in the store"));
+                }
+                self.clients.accepted(&job, self.now);
+            }
         }
+        let calm = self.invariants.calm(self.now);
+        self.clients.check(self.now, calm, &self.server, &self.agents)?;
         let running = self.machines.iter().filter(|machine| machine.runs());
         let views = running.map(|machine| View {
             address: &machine.address,
@@ -237,13 +359,6 @@ impl Machine {
                 term.is_some_and(|term| !term.remaining().is_zero())
             })
         });
-    }
-}
-
-fn describe(fault: &Fault) -> String {
-    match fault.kind {
-        Kind::Partition | Kind::Pause | Kind::Kill => format!("{} daemon-{}", fault.kind, fault.daemon),
-        kind => kind.to_string(),
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) struct HeldLease {
 
 type Reply = oneshot::Sender<Result<Answer>>;
 /// Messages on their way, by the time at which they arrive and the order in which they were sent.
-type Messages<T> = BTreeMap<(Duration, u64), T>;
+pub(crate) type Messages<T> = BTreeMap<(Duration, u64), T>;
 
 #[derive(Debug)]
 struct Call {
@@ -152,6 +152,10 @@ impl Server {
 
     pub(crate) fn contains(&self, key: &str) -> bool {
         self.entries.contains_key(key)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Bytes> {
+        self.entries.get(key).map(|(_, value)| value)
     }
 
     /// Takes new calls, carries out those that are due, and delivers answers. Reports each call that
@@ -317,12 +321,12 @@ impl Server {
 }
 
 /// Takes out the first message that has arrived.
-fn take_due<T>(messages: &mut Messages<T>, now: Duration) -> Option<T> {
+pub(crate) fn take_due<T>(messages: &mut Messages<T>, now: Duration) -> Option<T> {
     let first = messages.first_entry().filter(|first| first.key().0 <= now)?;
     Some(first.remove())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -32,15 +32,18 @@ fn same_seed_gives_the_same_trace_and_another_seed_another_one() {
 }
 
 #[test]
-fn one_daemon_leads_whatever_happens() {
+fn one_daemon_leads_and_every_job_ends_whatever_happens() {
     let new = rand::random::<u64>();
-    for seed in (0..3).chain([new]) {
+    for seed in [0, new] {
         let report = simulate(seed, 60, None);
         if let Some(violation) = report.violation {
             panic!("seed {seed}:\n{violation}");
         }
-        assert_eq!(report.faults.len(), 6, "seed {seed}: every kind of fault occurs");
-        assert!(report.terms > 5 && report.writes > 1_000, "{report:?}");
+        assert!(report.faults.len() > 7, "seed {seed}: most kinds of faults occur");
+        assert!(
+            report.terms > 3 && report.writes > 1_000 && report.jobs > 100,
+            "{report:?}"
+        );
     }
 }
 
