@@ -12,6 +12,7 @@
 //! | `test` | checks formatting and lints, builds the components, runs every test |
 //! | `chaos` | injects random faults into daemon, store and cluster, and checks invariants |
 //! | `replay` | replays recorded requests against a cluster manager and compares the answers |
+//! | `mutations` | shows that the simulation finds changes of the code |
 //! | `simulate` | runs daemons in a simulated world, in virtual time, and checks invariants |
 //! | `verify` | runs the daemon's acceptance test against any cluster manager's master |
 
@@ -30,6 +31,7 @@ mod durations;
 mod failures;
 mod kits;
 mod manual;
+mod mutations;
 mod needs;
 mod steps;
 mod test;
@@ -109,6 +111,11 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Changes the daemons' code in one place after another, and shows that the simulation finds it.
+    Mutations {
+        /// The mutations, by the names of their files; default: all.
+        names: Vec<String>,
+    },
     /// Replays the recorded requests against a master and compares status, headers and JSON keys.
     Replay {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -147,6 +154,7 @@ fn main() -> ExitCode {
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),
         Xtask::Simulate { arguments } => dev::program("simulate", &arguments),
+        Xtask::Mutations { names } => mutations::run(&names),
         Xtask::Replay { arguments } => dev::program("replay", &arguments),
         Xtask::Verify { arguments } => verify::run(&arguments),
     };

@@ -41,6 +41,11 @@ impl Call {
         }
     }
 
+    /// Whether it is a request for a document rather than a call of a framework.
+    pub(crate) fn is_of_document(&self) -> bool {
+        self.kind.starts_with('/')
+    }
+
     pub(crate) fn is_launch(&self) -> bool {
         self.kind == "ACCEPT"
     }

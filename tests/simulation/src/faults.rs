@@ -16,6 +16,9 @@ const MEAN_INTERVAL: Duration = Duration::from_mins(1);
 const PERIOD: Duration = Duration::from_hours(1);
 const STORMY: Duration = Duration::from_mins(40);
 
+/// How long after a slow time calls may still be delayed: a request and its answer.
+const MAX_LATE: Duration = Duration::from_secs(20);
+
 /// Whom a daemon talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Peer {
@@ -123,6 +126,8 @@ pub(crate) struct Faults {
     pub(crate) active: Vec<Fault>,
     pub(crate) counts: BTreeMap<String, u64>,
     next: Duration,
+    /// When the store was last slow.
+    slow_until: Option<Duration>,
 }
 
 impl Faults {
@@ -131,6 +136,7 @@ impl Faults {
             active: Vec::new(),
             counts: BTreeMap::new(),
             next: MEAN_INTERVAL,
+            slow_until: None,
         }
     }
 
@@ -162,6 +168,9 @@ impl Faults {
             if !is_active {
                 self.active.push(fault);
                 started.push(fault);
+                if kind == Kind::Slow(Peer::Store) {
+                    self.slow_until = self.slow_until.max(Some(fault.until));
+                }
                 *self.counts.entry(kind.to_string()).or_default() += 1;
             }
             self.next += MEAN_INTERVAL.mul_f64(rng.random_range(0.02..2.0));
@@ -184,6 +193,14 @@ impl Faults {
     pub(crate) fn connects(&self, peer: Peer, daemon: usize) -> bool {
         !(self.has(Kind::Partition(peer), Some(daemon))
             || peer == Peer::Store && self.has(Kind::Outage, None))
+    }
+
+    /// Whether calls of a daemon to the store get lost or are slow. Slow ones, in their order, also
+    /// delay those after the end of the fault.
+    pub(crate) fn disturbs_store(&self, daemon: usize, now: Duration) -> bool {
+        !self.connects(Peer::Store, daemon)
+            || self.has(Kind::Loss(Peer::Store), None)
+            || self.slow_until.is_some_and(|until| now <= until + MAX_LATE)
     }
 
     /// What becomes of a call that a daemon makes now.

@@ -1,6 +1,6 @@
 //! What must hold after each step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -15,6 +15,11 @@ use crate::store::{HeldLease, Server};
 /// How long after the last fault everything must be in order again: calls that were made before have
 /// arrived, even the slowest, and a lease that one of them acquired for nobody has ended.
 const SETTLING: Duration = Duration::from_secs(4 * TTL.as_secs());
+
+/// A disturbance of at most this time costs at most one renewal of a lease.
+const MAX_SHORT: Duration = Duration::from_secs(1);
+/// Two disturbances with less time between them count as one.
+const CLOSE: Duration = Duration::from_secs(1);
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -54,6 +59,9 @@ pub(crate) struct Invariants {
     last_fault: Duration,
     /// When the present state of leadership began, and who leads.
     leader: (Duration, Option<String>),
+    /// When each daemon was last disturbed: intervals in which calls to the store got lost or were
+    /// slow, or in which it did not run.
+    disturbances: BTreeMap<String, VecDeque<(Duration, Duration)>>,
     /// The last statuses of tasks that were acknowledged when they were stored, as UUIDs.
     acknowledged: BTreeSet<String>,
 }
@@ -62,6 +70,27 @@ impl Invariants {
     /// How long there have been no faults.
     pub(crate) fn calm(&self, now: Duration) -> Duration {
         now.saturating_sub(self.last_fault)
+    }
+
+    /// Records whether a daemon is disturbed.
+    pub(crate) fn disturbed(&mut self, address: &str, is_disturbed: bool, now: Duration) {
+        let intervals = self.disturbances.entry(address.to_owned()).or_default();
+        if is_disturbed {
+            match intervals.back_mut() {
+                Some((_, end)) if *end + CLOSE >= now => *end = now,
+                _ => intervals.push_back((now, now)),
+            }
+        }
+        while intervals.front().is_some_and(|(_, end)| *end + 2 * TTL < now) {
+            intervals.pop_front();
+        }
+    }
+
+    /// Whether a daemon was disturbed so shortly that it had time to renew its lease.
+    fn could_renew(&self, address: &str) -> bool {
+        let intervals = self.disturbances.get(address);
+        let mut lengths = intervals.into_iter().flatten().map(|(start, end)| *end - *start);
+        lengths.next().is_none_or(|length| length <= MAX_SHORT) && lengths.next().is_none()
     }
 
     /// Checks a call that the master accepts.
@@ -106,9 +135,12 @@ impl Invariants {
                 ));
             }
         }
-        let is_calm = now >= self.last_fault + SETTLING;
-        if let Some(daemon) = daemons.iter().find(|daemon| daemon.has_lost && is_calm) {
-            return Err(format!("{} lost its term without a fault", daemon.address));
+        let lost = daemons.iter().filter(|daemon| daemon.has_lost);
+        if let Some(daemon) = lost.into_iter().find(|daemon| self.could_renew(daemon.address)) {
+            return Err(format!(
+                "{} lost its term, and could have kept it",
+                daemon.address
+            ));
         }
         let acting = daemons.iter().find(|daemon| daemon.acts);
         let acting = acting.map(|daemon| daemon.address.to_owned());

@@ -92,8 +92,9 @@ impl Network {
         }
     }
 
-    /// Takes new requests, and passes those that have arrived to `answer`; delivers answers and
-    /// records.
+    /// Takes new requests, has the master answer those that have arrived, and delivers answers and
+    /// records. `seen` is called when a request is sent, and when it arrives, with the answer's status;
+    /// it has none if the connection is refused.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -101,10 +102,11 @@ impl Network {
         time: Instant,
         faults: &Faults,
         rng: &mut StdRng,
-        mut arrived: impl FnMut(&Request, Option<http::StatusCode>),
+        mut seen: impl FnMut(&Request, Option<Option<http::StatusCode>>),
     ) {
         let sent = std::mem::take(&mut *lock(&self.sent));
         for request in sent {
+            seen(&request, None);
             let fate = faults.fate(Peer::Master, request.daemon, rng);
             if let Some(delay) = fate.request {
                 self.next += 1;
@@ -124,7 +126,7 @@ impl Network {
                 Answer::Complete(status, _) => Some(*status),
                 Answer::Stream(_) => Some(http::StatusCode::OK),
             };
-            arrived(&request, status);
+            seen(&request, Some(status));
             let response = match answer {
                 Answer::Refused => Err(io::ErrorKind::ConnectionRefused.into()),
                 Answer::Complete(status, text) => Ok(response(status, text)),

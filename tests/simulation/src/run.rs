@@ -14,6 +14,7 @@ use transom_minicluster::simulated::Cluster;
 use transom_store::conformance;
 
 use crate::agents::Agents;
+use crate::calls::Call;
 use crate::candidate::{self, Board, LEASE};
 use crate::clients::Clients;
 use crate::clock::Clock;
@@ -110,7 +111,7 @@ struct World {
 /// If no runtime can be started.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     let machines = (0..DAEMONS).map(|number| Machine {
-        address: format!("daemon-{number}:8080"),
+        address: address(number),
         process: None,
         is_paused: false,
         missed: Duration::ZERO,
@@ -194,11 +195,22 @@ impl World {
         self.clock.set(self.now);
         self.change_faults()?;
         let (faults, rng, trace, now) = (&self.faults, &mut self.rng, &mut self.trace, self.now);
+        let mut outcome = Ok(());
         self.server.step(
             now,
             |daemon| faults.fate(Peer::Store, daemon, rng),
-            |daemon, call| trace.add(now, &format!("daemon-{daemon}: {call}")),
+            |daemon, call, leader| {
+                trace.add(now, &format!("daemon-{daemon}: {call}"));
+                if let Some(leader) = leader
+                    && leader.as_deref() != Some(&address(daemon))
+                {
+                    outcome = Err(format!("daemon-{daemon} writes and does not lead"));
+                }
+            },
         );
+        if let Err(what) = outcome {
+            return Ok(Some(what));
+        }
         if let Err(what) = self.step_cluster() {
             return Ok(Some(what));
         }
@@ -264,6 +276,7 @@ impl World {
             self.cluster.tick(time);
         }
         let (trace, server, invariants) = (&mut self.trace, &self.server, &mut self.invariants);
+        let leader = self.server.lease_holder(now);
         let mut outcome = Ok(());
         self.network.step(
             now,
@@ -272,7 +285,17 @@ impl World {
             &self.faults,
             &mut self.rng,
             |request, status| {
-                let call = crate::calls::Call::of(request);
+                let call = Call::of(request);
+                let Some(status) = status else {
+                    // It has just been sent.
+                    if leader.as_deref() != Some(&address(request.daemon)) && !call.is_of_document() {
+                        outcome = Err(format!(
+                            "daemon-{} calls {call} and does not lead",
+                            request.daemon
+                        ));
+                    }
+                    return;
+                };
                 let status = status.map_or("refused".to_owned(), |status| status.as_u16().to_string());
                 trace.add(now, &format!("daemon-{}: {call}: {status}", request.daemon));
                 if status == "202" && outcome.is_ok() {
@@ -328,6 +351,11 @@ impl World {
             !self.faults.active.is_empty(),
             self.server.holder(LEASE, self.now),
         );
+        for (daemon, machine) in self.machines.iter().enumerate() {
+            let is_disturbed = !machine.runs() || self.faults.disturbs_store(daemon, self.now);
+            self.invariants
+                .disturbed(&machine.address, is_disturbed, self.now);
+        }
         self.invariants
             .check(self.now, has_faults, &views.collect::<Vec<_>>(), held)
     }
@@ -362,6 +390,10 @@ impl Machine {
     }
 }
 
+fn address(daemon: usize) -> String {
+    format!("daemon-{daemon}:8080")
+}
+
 /// Runs the tests that every store must pass on the simulated one, without faults.
 ///
 /// # Errors
@@ -387,7 +419,7 @@ pub fn conforms(seed: u64) -> anyhow::Result<()> {
                 request: delay(),
                 answer: delay(),
             },
-            |_, _| {},
+            |_, _, _| {},
         );
         process.run(STEP, || ());
         anyhow::ensure!(now < Duration::from_hours(1), "the tests of stores do not end");

@@ -15,6 +15,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use transom_store::{Batch, Entry, Error, Feed, Lease, Notice, Result, Store, Watch, limits};
 
+use crate::candidate::LEASE;
+
 /// How long a call waits for its answer, as with a Redis.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -154,17 +156,23 @@ impl Server {
         self.entries.contains_key(key)
     }
 
+    /// The address of the daemon that holds the lease of leaders.
+    pub(crate) fn lease_holder(&self, now: Duration) -> Option<String> {
+        let held = self.holder(LEASE, now)?;
+        Some(held.holder.split_once(' ')?.1.to_owned())
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Bytes> {
         self.entries.get(key).map(|(_, value)| value)
     }
 
     /// Takes new calls, carries out those that are due, and delivers answers. Reports each call that
-    /// is carried out, with its daemon.
+    /// is carried out, with its daemon; of a write also who leads.
     pub(crate) fn step(
         &mut self,
         now: Duration,
         mut fate: impl FnMut(usize) -> Fate,
-        mut report: impl FnMut(usize, &str),
+        mut report: impl FnMut(usize, &str, Option<Option<String>>),
     ) {
         let calls = std::mem::take(&mut *lock(&self.calls));
         for call in calls {
@@ -186,7 +194,9 @@ impl Server {
                 Err(Error::Fenced { .. }) => "fenced".to_owned(),
                 Err(error) => error.to_string(),
             };
-            report(call.daemon, &format!("{}: {outcome}", call.operation.name()));
+            let is_write = result.is_ok() && matches!(call.operation, Operation::Commit(_));
+            let event = format!("{}: {outcome}", call.operation.name());
+            report(call.daemon, &event, is_write.then(|| self.lease_holder(now)));
             match answer_delay {
                 Some(delay) => {
                     let key = self.in_order(call.daemon, true, now + delay);
