@@ -15,6 +15,7 @@
 //! After a failed write (disk full, I/O error) the pending callers receive [`Error::Unavailable`],
 //! and the database rejects writes until the store is opened again. Reading still works.
 
+mod batch_check;
 mod large_batches;
 mod leases;
 mod table;

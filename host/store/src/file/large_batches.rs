@@ -10,9 +10,9 @@ use std::hash::{BuildHasher, RandomState};
 
 use tokio::sync::oneshot;
 
+use super::batch_check::check;
 use super::leases::Leases;
 use super::table::OpenTables;
-use super::writer::check;
 use crate::{Batch, Change, Result};
 
 /// The maximum number of changes in one transaction, and the bytes of their values above which it gets

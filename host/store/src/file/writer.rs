@@ -1,7 +1,6 @@
 //! The only thread that writes. It combines many batches into one transaction with one sync. It
 //! also owns the leases, so that fences are checked in the order of all requests.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,11 +8,12 @@ use redb::Database;
 use tokio::sync::{mpsc, oneshot};
 use transom_common::error_chain;
 
+use super::batch_check::check;
 use super::large_batches::{Commit, LargeBatches, Step};
 use super::leases::{HeldLease, LeaseOperation, Leases};
 use super::table::OpenTables;
 use crate::watch::Feed;
-use crate::{Batch, Change, Error, Expect, Notice, Result};
+use crate::{Batch, Change, Error, Notice, Result};
 
 /// The maximum number of requests in one transaction, which bounds the latency of the first one.
 const MAX_GROUP_REQUESTS: usize = 256;
@@ -202,52 +202,6 @@ fn commit(
         transaction.abort()?;
     }
     Ok((outcomes, step))
-}
-
-/// Checks the fences, compares every change with the current entries, and returns the version that
-/// each change would get. It changes nothing, so a rejected batch leaves no trace in the shared
-/// transaction.
-pub(super) fn check(
-    tables: &OpenTables<'_>,
-    leases: &Leases,
-    batch: &Batch,
-    last: u64,
-) -> std::result::Result<Result<Vec<u64>>, redb::Error> {
-    let now = Instant::now();
-    for fence in batch.fences() {
-        if let Err(rejection) = leases.check(fence, now) {
-            return Ok(Err(rejection));
-        }
-    }
-    let mut versions = Vec::with_capacity(batch.changes().len());
-    let mut left_by_earlier: HashMap<&str, Option<u64>> = HashMap::new();
-    let mut next = last;
-    for Change { key, value, expect } in batch.changes() {
-        let found = match left_by_earlier.get(key.as_str()) {
-            Some(found) => *found,
-            // Any entry is accepted, so none is read.
-            None if matches!(expect, Expect::Any) => None,
-            None => match tables.version(key)? {
-                Ok(found) => found,
-                Err(corrupt) => return Ok(Err(corrupt)),
-            },
-        };
-        if !expect.accepts(found) {
-            return Ok(Err(Error::Conflict {
-                key: key.clone(),
-                found,
-            }));
-        }
-        if value.is_some() {
-            next += 1;
-            versions.push(next);
-            left_by_earlier.insert(key, Some(next));
-        } else {
-            versions.push(0);
-            left_by_earlier.insert(key, None);
-        }
-    }
-    Ok(Ok(versions))
 }
 
 fn apply(
