@@ -98,8 +98,8 @@ fn simulate(tree: &Path, build: &Path) -> anyhow::Result<Option<Found>> {
             "build",
             "--quiet",
             "--release",
-            "--bin",
-            "simulate",
+            "--package",
+            "transom-simulation",
             "--target-dir",
         ])
         .arg(build)

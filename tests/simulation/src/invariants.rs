@@ -32,6 +32,14 @@ pub struct Violation {
     pub events: Vec<String>,
 }
 
+impl Violation {
+    /// The job that it is about, if it is about one.
+    pub fn job(&self) -> Option<&str> {
+        let mut words = self.what.split([' ', ',']);
+        words.find(|word| word.starts_with("job-"))
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for event in &self.events {
@@ -104,11 +112,19 @@ impl Invariants {
                 continue;
             };
             let record: Value = serde_json::from_slice(record).unwrap_or_default();
-            // An earlier status may be acknowledged again.
-            if record["status"]["uuid"] == **uuid {
+            // An earlier status may be acknowledged again. That of an end is not stored if the end was, after
+            // a reconciliation, whose statuses have no UUID.
+            let has_ended = matches!(
+                record["state"].as_str(),
+                Some("TASK_FINISHED" | "TASK_FAILED" | "TASK_KILLED" | "TASK_ERROR")
+            );
+            if has_ended || record["status"]["uuid"] == **uuid {
                 self.acknowledged.insert(uuid.clone());
             } else if !self.acknowledged.contains(uuid) {
-                return Err(format!("a status of {task} is acknowledged and not stored"));
+                return Err(format!(
+                    "a status of {task} is acknowledged and not stored, which has {} there",
+                    record["state"].as_str().unwrap_or("no state")
+                ));
             }
         }
         Ok(())

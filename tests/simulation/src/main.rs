@@ -23,6 +23,9 @@ struct Arguments {
     /// The number of simulations, with the seeds that follow.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
+    /// A job, such as `job-7`, of which the last events are shown.
+    #[arg(long, value_name = "JOB")]
+    about: Option<String>,
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -57,11 +60,16 @@ fn carry_out(arguments: &Arguments) -> anyhow::Result<bool> {
     let first = arguments.seed.unwrap_or_else(rand::random);
     for number in 0..arguments.seeds {
         let began = Instant::now();
-        let report = run(&Options {
+        let mut options = Options {
             seed: first.wrapping_add(number),
             time: Duration::from_secs_f64(seconds),
             sabotage: None,
-        })?;
+            about: arguments.about.clone(),
+        };
+        let report = run(&options)?;
+        if !report.about.is_empty() && matches!(arguments.output, Output::Text) {
+            println!("{}", report.about.join("\n"));
+        }
         match arguments.output {
             Output::Json => println!(
                 "{}",
@@ -70,6 +78,11 @@ fn carry_out(arguments: &Arguments) -> anyhow::Result<bool> {
             Output::Text => print(&report, began.elapsed()),
         }
         if let Some(violation) = &report.violation {
+            if let (Some(job), None) = (violation.job(), &options.about) {
+                options.about = Some(job.to_owned());
+                let events = run(&options)?.about.join("\n");
+                eprintln!("Events about {job}:\n{events}\n\nLast events:");
+            }
             eprintln!(
                 "{violation}\n\nRepeat it with: cargo xtask simulate --seed {} --hours {}",
                 report.seed, arguments.hours

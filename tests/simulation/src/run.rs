@@ -36,7 +36,7 @@ const AGENTS: u8 = 5;
 const TICK_STEPS: u32 = 5;
 
 /// What to simulate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Determines everything that happens.
     pub seed: u64,
@@ -44,6 +44,8 @@ pub struct Options {
     pub time: Duration,
     /// A breach of the store's contract, to see that it is found.
     pub sabotage: Option<Sabotage>,
+    /// A job: the events about it are part of the report.
+    pub about: Option<String>,
 }
 
 /// The outcome of a simulation.
@@ -65,6 +67,9 @@ pub struct Report {
     pub jobs: u64,
     /// Faults, by kind.
     pub faults: BTreeMap<String, u64>,
+    /// The last events about [`Options::about`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub about: Vec<String>,
     /// The first violation of an invariant, which ends the simulation.
     pub violation: Option<Violation>,
 }
@@ -137,7 +142,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         server: Server::new(options.sabotage),
         machines: machines.collect(),
         invariants: Invariants::default(),
-        trace: Trace::default(),
+        trace: Trace::new(options.about.clone()),
         terms: 0,
         writes: 0,
     };
@@ -156,6 +161,11 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         seed: options.seed,
         hours: world.now.as_secs_f64() / 3600.0,
         events: world.trace.events(),
+        about: if options.about.is_some() {
+            world.trace.last()
+        } else {
+            Vec::new()
+        },
         digest: world.trace.digest(),
         terms: world.terms,
         writes: world.writes,

@@ -6,6 +6,7 @@
 //! never reordered here.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,17 +62,20 @@ enum Operation {
     Read(String),
 }
 
-impl Operation {
-    fn name(&self) -> &'static str {
-        match self {
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Get(_) => "get",
             Self::Scan(_) => "scan",
-            Self::Commit(_) => "commit",
+            Self::Commit(batch) => {
+                let keys: Vec<&str> = batch.changes().iter().map(|change| change.key.as_str()).collect();
+                return write!(f, "commit {}", keys.join(", "));
+            }
             Self::Acquire { .. } => "acquire",
             Self::Renew { .. } => "renew",
             Self::Release { .. } => "release",
             Self::Read(_) => "read the lease",
-        }
+        })
     }
 }
 
@@ -195,7 +199,7 @@ impl Server {
                 Err(error) => error.to_string(),
             };
             let is_write = result.is_ok() && matches!(call.operation, Operation::Commit(_));
-            let event = format!("{}: {outcome}", call.operation.name());
+            let event = format!("{}: {outcome}", call.operation);
             report(call.daemon, &event, is_write.then(|| self.lease_holder(now)));
             match answer_delay {
                 Some(delay) => {

@@ -9,22 +9,39 @@ use sha2::{Digest, Sha256};
 /// The number of last events that a violation is shown with.
 const MAX_SHOWN: usize = 40;
 
+/// The number of last events about one subject.
+const MAX_ABOUT: usize = 100;
+
 /// All events of a run: their digest and their number, and the last ones as text.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
+    /// A job; only events about it are kept as text.
+    about: Option<String>,
     digest: Sha256,
     events: u64,
     last: VecDeque<String>,
 }
 
 impl Trace {
+    pub(crate) fn new(about: Option<String>) -> Self {
+        Self {
+            about,
+            ..Self::default()
+        }
+    }
+
     /// Adds an event.
     pub(crate) fn add(&mut self, at: Duration, event: &str) {
         let line = format!("{:>12.2} s  {event}", at.as_secs_f64());
         self.digest.update(line.as_bytes());
         self.digest.update(b"\n");
         self.events += 1;
-        if self.last.len() == MAX_SHOWN {
+        let max_shown = match &self.about {
+            Some(about) if !event.split([' ', ':', '/', ',']).any(|word| word == about) => return,
+            Some(_) => MAX_ABOUT,
+            None => MAX_SHOWN,
+        };
+        if self.last.len() == max_shown {
             self.last.pop_front();
         }
         self.last.push_back(line);

@@ -10,6 +10,7 @@ fn simulate(seed: u64, minutes: u64, sabotage: Option<Sabotage>) -> Report {
         seed,
         time: Duration::from_mins(minutes),
         sabotage,
+        about: None,
     })
     .unwrap()
 }
