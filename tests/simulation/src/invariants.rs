@@ -97,7 +97,10 @@ impl Invariants {
     /// Whether a daemon was disturbed so shortly that it had time to renew its lease.
     fn could_renew(&self, address: &str) -> bool {
         let intervals = self.disturbances.get(address);
-        let mut lengths = intervals.into_iter().flatten().map(|(start, end)| *end - *start);
+        let mut lengths = intervals
+            .into_iter()
+            .flatten()
+            .map(|(start, end)| end.saturating_sub(*start));
         lengths.next().is_none_or(|length| length <= MAX_SHORT) && lengths.next().is_none()
     }
 
