@@ -55,8 +55,9 @@ fn breaches_of_the_stores_contract_are_found() {
         (Sabotage::ForgetsCommits, "is not in the store"),
         (Sabotage::NeverExpires, "nobody leads"),
     ] {
-        let report = simulate(1, 60, Some(sabotage));
-        let violation = report.violation.unwrap();
+        // Not every hour has the faults that it takes.
+        let violation = (1..5).find_map(|seed| simulate(seed, 60, Some(sabotage)).violation);
+        let violation = violation.unwrap();
         assert!(violation.what.contains(expected), "{sabotage:?}: {violation}");
         assert!(!violation.events.is_empty());
     }
