@@ -32,6 +32,15 @@ pub(crate) struct Request {
     reply: Reply,
 }
 
+/// How far a request has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stage {
+    /// It has been sent.
+    Sent,
+    /// The master has answered it; without a status, the connection is refused.
+    Answered(Option<http::StatusCode>),
+}
+
 /// One daemon's side.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
@@ -93,8 +102,7 @@ impl Network {
     }
 
     /// Takes new requests, has the master answer those that have arrived, and delivers answers and
-    /// records. `seen` is called when a request is sent, and when it arrives, with the answer's status;
-    /// it has none if the connection is refused.
+    /// records. `seen` is called for each stage of a request.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -102,11 +110,11 @@ impl Network {
         time: Instant,
         faults: &Faults,
         rng: &mut StdRng,
-        mut seen: impl FnMut(&Request, Option<Option<http::StatusCode>>),
+        mut seen: impl FnMut(&Request, Stage),
     ) {
         let sent = std::mem::take(&mut *lock(&self.sent));
         for request in sent {
-            seen(&request, None);
+            seen(&request, Stage::Sent);
             let fate = faults.fate(Peer::Master, request.daemon, rng);
             if let Some(delay) = fate.request {
                 self.next += 1;
@@ -126,7 +134,7 @@ impl Network {
                 Answer::Complete(status, _) => Some(*status),
                 Answer::Stream(_) => Some(http::StatusCode::OK),
             };
-            seen(&request, Some(status));
+            seen(&request, Stage::Answered(status));
             let response = match answer {
                 Answer::Refused => Err(io::ErrorKind::ConnectionRefused.into()),
                 Answer::Complete(status, text) => Ok(response(status, text)),

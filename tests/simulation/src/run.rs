@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::faults::{Fault, Faults, Kind, Peer};
 use crate::invariants::{Invariants, View, Violation};
 use crate::jobs;
-use crate::network::Network;
+use crate::network::{Network, Stage};
 use crate::process::Process;
 use crate::store::{Fate, Sabotage, Server};
 use crate::trace::Trace;
@@ -205,15 +205,13 @@ impl World {
         self.clock.set(self.now);
         self.change_faults()?;
         let (faults, rng, trace, now) = (&self.faults, &mut self.rng, &mut self.trace, self.now);
-        let mut outcome = Ok(());
+        let (leader, mut outcome) = (self.server.lease_holder(now), Ok(()));
         self.server.step(
             now,
             |daemon| faults.fate(Peer::Store, daemon, rng),
-            |daemon, call, leader| {
+            |daemon, call, is_write| {
                 trace.add(now, &format!("daemon-{daemon}: {call}"));
-                if let Some(leader) = leader
-                    && leader.as_deref() != Some(&address(daemon))
-                {
+                if is_write && leader.as_deref() != Some(&address(daemon)) {
                     outcome = Err(format!("daemon-{daemon} writes and does not lead"));
                 }
             },
@@ -294,10 +292,9 @@ impl World {
             time,
             &self.faults,
             &mut self.rng,
-            |request, status| {
+            |request, stage| {
                 let call = Call::of(request);
-                let Some(status) = status else {
-                    // It has just been sent.
+                let Stage::Answered(status) = stage else {
                     if leader.as_deref() != Some(&address(request.daemon)) && !call.is_of_document() {
                         outcome = Err(format!(
                             "daemon-{} calls {call} and does not lead",

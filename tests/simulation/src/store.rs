@@ -171,12 +171,12 @@ impl Server {
     }
 
     /// Takes new calls, carries out those that are due, and delivers answers. Reports each call that
-    /// is carried out, with its daemon; of a write also who leads.
+    /// is carried out, with its daemon, and whether it is an accepted write.
     pub(crate) fn step(
         &mut self,
         now: Duration,
         mut fate: impl FnMut(usize) -> Fate,
-        mut report: impl FnMut(usize, &str, Option<Option<String>>),
+        mut report: impl FnMut(usize, &str, bool),
     ) {
         let calls = std::mem::take(&mut *lock(&self.calls));
         for call in calls {
@@ -200,7 +200,7 @@ impl Server {
             };
             let is_write = result.is_ok() && matches!(call.operation, Operation::Commit(_));
             let event = format!("{}: {outcome}", call.operation);
-            report(call.daemon, &event, is_write.then(|| self.lease_holder(now)));
+            report(call.daemon, &event, is_write);
             match answer_delay {
                 Some(delay) => {
                     let key = self.in_order(call.daemon, true, now + delay);
