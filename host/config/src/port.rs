@@ -1,6 +1,6 @@
 //! The ports of several sections together.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use transom_web::{LoopbackTrust, PortConfig, PortSettings, port_settings};
 
@@ -52,20 +52,17 @@ impl Settings {
     /// are reported with the other problems of these.
     pub(super) fn shared_ports(&self) -> Vec<String> {
         let mut ports = self.tcp_ports();
-        ports.retain(|(_, (_, port))| *port != 0);
-        let overlap =
-            |one: IpAddr, other: IpAddr| one == other || one.is_unspecified() || other.is_unspecified();
+        ports.retain(|(_, address)| address.port() != 0);
         let is_kubernetes = |key: &str| key.starts_with("kubernetes");
         let mut problems = Vec::new();
-        for (index, (key, (address, port))) in ports.iter().enumerate() {
-            let other = ports[..index].iter().find(|(other_key, (other_address, other))| {
-                port == other
-                    && overlap(*address, *other_address)
-                    && !(is_kubernetes(key) && is_kubernetes(other_key))
+        for (index, (key, address)) in ports.iter().enumerate() {
+            let other = ports[..index].iter().find(|(other_key, other)| {
+                overlap(*address, *other) && !(is_kubernetes(key) && is_kubernetes(other_key))
             });
             if let Some((other, _)) = other {
                 problems.push(format!(
-                    "`{key}` is {port}, the same as `{other}`: each needs a different port"
+                    "`{key}` is {}, the same as `{other}`: each needs a different port",
+                    address.port()
                 ));
             }
         }
@@ -73,35 +70,39 @@ impl Settings {
     }
 
     /// The TCP ports of all sections, each with its key and address.
-    fn tcp_ports(&self) -> Vec<(String, (IpAddr, u16))> {
+    fn tcp_ports(&self) -> Vec<(String, SocketAddr)> {
         let kubernetes = self.kubernetes_ports();
         let http = [self.admin.http_port()].into_iter();
         let http = http.chain(self.apps.iter().map(Apps::http_port));
         let http = http.chain(self.workflow.iter().map(Workflow::http_port));
         let http = http.chain(kubernetes.iter().map(|section| section.http_port()));
         let mut ports: Vec<_> = http
-            .map(|port| (format!("{}.port", port.section), (port.listener, port.port)))
+            .map(|port| {
+                let address = SocketAddr::new(port.listener, port.port);
+                (format!("{}.port", port.section), address)
+            })
             .collect();
         if let Some(discovery) = &self.discovery {
-            let dns = |port: u16| (discovery.listener, port);
-            let all = [
-                ("port", discovery.dns_on.then(|| dns(discovery.port))),
-                (
-                    "http_port",
-                    discovery
-                        .http_on
-                        .then_some((discovery.http_listener, discovery.http_port)),
-                ),
-                ("tls_port", discovery.tls_port.map(dns)),
-                ("https_port", discovery.https_port.map(dns)),
-            ];
-            ports.extend(
-                all.into_iter()
-                    .filter_map(|(key, port)| Some((format!("discovery.{key}"), port?))),
-            );
+            let dns = |port| Some(SocketAddr::new(discovery.listener, port));
+            let http = SocketAddr::new(discovery.http_listener, discovery.http_port);
+            for (key, address) in [
+                ("port", dns(discovery.port).filter(|_| discovery.dns_on)),
+                ("http_port", Some(http).filter(|_| discovery.http_on)),
+                ("tls_port", discovery.tls_port.and_then(dns)),
+                ("https_port", discovery.https_port.and_then(dns)),
+            ] {
+                ports.extend(address.map(|address| (format!("discovery.{key}"), address)));
+            }
         }
         ports
     }
+}
+
+/// Whether both cannot be listened on at the same time. `::` includes all IPv4 addresses.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let covers =
+        |all: SocketAddr, one: SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    one.port() == other.port() && (one.ip() == other.ip() || covers(one, other) || covers(other, one))
 }
 
 #[cfg(test)]
@@ -210,6 +211,14 @@ mod tests {
             (
                 "[apps]\nport = 8080\n[workflow]\nport = 8080\n",
                 vec!["`workflow.port` is 8080, the same as `apps.port`"],
+            ),
+            (
+                "[apps]\nport = 80\nlistener = \"0.0.0.0\"\n[workflow]\nport = 80\nlistener = \"::1\"\n",
+                vec![],
+            ),
+            (
+                "[apps]\nport = 80\nlistener = \"::\"\n[workflow]\nport = 80\n",
+                vec!["`workflow.port` is 80, the same as `apps.port`"],
             ),
             ("[apps]\nport = 0\n[workflow]\nport = 0\n", vec![]),
             (
