@@ -31,6 +31,7 @@ struct Found {
 
 /// Runs the named mutations, or all, and prints a table.
 pub(crate) fn run(names: &[String]) -> anyhow::Result<()> {
+    let patches = patches(names)?;
     let directory = target().join("mutations");
     let tree = directory.join("tree");
     // A previous run may have been interrupted.
@@ -45,7 +46,8 @@ pub(crate) fn run(names: &[String]) -> anyhow::Result<()> {
     )?;
     println!("| mutation | seed | simulated hours | seconds | found |\n|---|---|---|---|---|");
     let mut missed = Vec::new();
-    for (name, patch) in patches(names)? {
+    for (name, patch) in patches {
+        eprintln!("{name}: building and simulating");
         git(&tree, &["apply", &patch.display().to_string()]).with_context(|| format!("mutation {name}"))?;
         if let Some(found) = simulate(&tree, &directory.join("build"))? {
             println!(
