@@ -21,7 +21,7 @@ pub(crate) struct Agents {
     running: BTreeMap<Task, Process>,
     /// The ids of all tasks that were ever started, and how their processes ended.
     pub(crate) started: BTreeMap<String, Option<Report>>,
-    /// The ids of tasks that ended because somebody killed them or their machine.
+    /// The ids of tasks that were killed, or whose machine was reset.
     pub(crate) disturbed: BTreeSet<String>,
 }
 

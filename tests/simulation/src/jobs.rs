@@ -25,8 +25,8 @@ pub(crate) const PREFIX: &str = "jobs";
 pub(crate) const ACCEPTED: &str = "accepted/";
 pub(crate) const ENDED: &str = "ended/";
 /// The end of a job that was killed before its launch.
-pub(crate) const NEVER_LAUNCHED: &str = "never launched";
-/// How often requests of clients are read, and failed writes are repeated.
+const NEVER_LAUNCHED: &str = "never launched";
+/// How often requests of clients are read, and failed calls are repeated, in virtual time.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]

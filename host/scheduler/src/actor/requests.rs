@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use transom_cluster::TaskId;
+use transom_common::ambient;
 
 use super::Actor;
 use crate::api::request_queue::{Kill, LastStep, Requests};
 use crate::store::transition;
 use crate::subscription::roles;
 use crate::{Build, DiskKind, Error, Event, Result, RunSpec, TaskRecord, TaskRequest};
-use transom_common::ambient;
 
 impl Actor {
     /// Carries out all added requests. A purge that the store does not accept is kept, together
