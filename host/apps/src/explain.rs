@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_cluster::agent::Agents;
+use transom_common::ambient;
 use transom_framework::{
     EventsExplanation, Explain, ExplainDecisions, Leader, PlacementExplanation, ProbeExplanation, ask,
     explain_run_spec,
@@ -74,7 +75,7 @@ impl ExplainDecisions for Explainer {
         let ignored: BTreeSet<&str> = query.names().filter(|name| !known(name)).collect();
         let key = stream_key(&query, &self.parameters);
         let handles = self.lead()?;
-        let since = Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
+        let since = ambient::now().checked_sub(age).unwrap_or(Timestamp::MIN);
         let light = key.light;
         let opened = self.plugins.explain_filter(key.query).await;
         let mut explainer = opened.map_err(|rejection| {

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
+use transom_common::ambient;
 use uuid::Uuid;
 
 /// The pattern that a path segment must match, in upstream's wording.
@@ -259,8 +260,14 @@ impl InstanceId {
     /// A new instance of `app`.
     pub(crate) fn new(app: &SpecId) -> Self {
         let segments: Vec<&str> = app.segments().collect();
-        let node: [u8; 6] = rand::random();
-        Self(format!("{}.instance-{}", segments.join("_"), Uuid::now_v1(&node)).into())
+        let [_, _, node @ ..] = ambient::random().to_be_bytes();
+        let (now, counter) = (ambient::now(), u128::from(ambient::random() as u16));
+        let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+        let nanoseconds = u32::try_from(now.subsec_nanosecond()).unwrap_or_default();
+        // A UUID of version 1 has 14 bits that tell ids of the same time apart.
+        let time = uuid::Timestamp::from_unix_time(seconds, nanoseconds, counter, 14);
+        let uuid = Uuid::new_v1(time, &node);
+        Self(format!("{}.instance-{uuid}", segments.join("_")).into())
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use jiff::{Timestamp, Unit};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use transom_common::ambient;
 
 /// A timestamp in milliseconds. It is also the version of an app definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +16,7 @@ pub(crate) struct Moment(Timestamp);
 impl Moment {
     /// The current time, truncated to the millisecond.
     pub(crate) fn now() -> Self {
-        Self::from(Timestamp::now())
+        Self::from(ambient::now())
     }
 
     /// The `Timestamp`, for arithmetic.

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use jiff::Timestamp;
+use uuid::Uuid;
 
 /// The time of day and chance of a simulated machine.
 pub trait Ambient {
@@ -37,9 +38,26 @@ pub fn fraction() -> f64 {
     (random() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Random bits, not for secrets.
+/// Random bits.
 pub fn random() -> u64 {
     simulated(|ambient| ambient.random()).unwrap_or_else(rand::random)
+}
+
+/// A random UUID.
+pub fn uuid() -> Uuid {
+    let bits = u128::from(random()) << 64 | u128::from(random());
+    uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
+}
+
+/// Runs something that computes for long on another thread, in a simulation on this one. `None` if the
+/// runtime stops, or if it panics, which is logged.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if simulated(|_| ()).is_some() {
+        return Some(work());
+    }
+    let done = tokio::task::spawn_blocking(work).await;
+    done.inspect_err(|error| tracing::error!(%error, "a computation ended without a result"))
+        .ok()
 }
 
 fn simulated<T>(use_it: impl FnOnce(&dyn Ambient) -> T) -> Option<T> {

@@ -13,13 +13,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::operator::{Event, Stream};
 use transom_cluster::{Client, Error, LeaderChanges, MasterChanges};
-use transom_common::error_chain;
+use transom_common::{ambient, error_chain};
 
 use crate::changes::{self, Changes};
 use crate::cluster::ClusterModel;
@@ -270,7 +270,23 @@ impl ClusterFollower {
         // Events since the second subscription began.
         let mut meanwhile = Vec::new();
         loop {
+            // Zones first, which are at least some time apart, so that a burst of events does not delay them.
             tokio::select! {
+                biased;
+                () = sleep_until(self.publish_at.unwrap_or_else(Instant::now)), if self.publish_at.is_some() => self.publish().await,
+                differs = self.resolver.addresses_changed() => if differs { self.addresses_changed() },
+                _ = self.registered.next() => self.update_masters(),
+                () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
+                opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
+                    second = None;
+                    let meanwhile = std::mem::take(&mut meanwhile);
+                    refresh = Instant::now() + self.refresh;
+                    match opened {
+                        Ok((_second, cluster)) => self.use_snapshot(cluster, &meanwhile).await,
+                        // The first stream is still open.
+                        Err(lost) => tracing::debug!(error = error_chain(&lost), "full comparison failed; retrying at the next refresh"),
+                    }
+                }
                 event = stream.next() => match event {
                     Ok(Some(event)) => {
                         let awaited = !self.cluster.recovered.is_empty();
@@ -296,20 +312,6 @@ impl ClusterFollower {
                     Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => self.skip_event(&error),
                     Err(error) => return StreamLost::Cluster(error),
                 },
-                () = sleep_until(self.publish_at.unwrap_or_else(Instant::now)), if self.publish_at.is_some() => self.publish().await,
-                differs = self.resolver.addresses_changed() => if differs { self.addresses_changed() },
-                _ = self.registered.next() => self.update_masters(),
-                () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
-                opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
-                    second = None;
-                    let meanwhile = std::mem::take(&mut meanwhile);
-                    refresh = Instant::now() + self.refresh;
-                    match opened {
-                        Ok((_second, cluster)) => self.use_snapshot(cluster, &meanwhile).await,
-                        // The first stream is still open.
-                        Err(lost) => tracing::debug!(error = error_chain(&lost), "full comparison failed; retrying at the next refresh"),
-                    }
-                }
             }
         }
     }
@@ -341,8 +343,7 @@ impl ClusterFollower {
                 (differences, Changes::between(&zone.inputs().cluster, &polled))
             };
             // Slow for a large cluster.
-            let Ok((differences, since)) = tokio::task::spawn_blocking(comparing).await else {
-                // Fails only when the runtime shuts down.
+            let Some((differences, since)) = ambient::blocking(comparing).await else {
                 return;
             };
             if differences > 0 {
@@ -476,6 +477,7 @@ impl ClusterFollower {
     async fn idle(&mut self, until: Instant) -> bool {
         loop {
             tokio::select! {
+                biased;
                 () = sleep_until(until) => return false,
                 leader = self.leaders.next() => {
                     tracing::info!(%leader, "the leading master changed; reconnecting");
@@ -514,12 +516,12 @@ impl ClusterFollower {
         let journal_records = self.journal_records;
         let building = move || Arc::new(changes::apply(&from, to, changes, serial, journal_records));
         let built = if large {
-            tokio::task::spawn_blocking(building).await
+            ambient::blocking(building).await
         } else {
-            Ok(building())
+            Some(building())
         };
         match built {
-            Ok(zone) => {
+            Some(zone) => {
                 tracing::debug!(
                     serial = zone.serial(),
                     records = zone.records(),
@@ -534,9 +536,9 @@ impl ClusterFollower {
                 self.metrics.zone_updates.inc();
             }
             // Only if the runtime stops or building panicked; then the next zone is a full rebuild.
-            Err(error) => {
+            None => {
                 self.changes.add_everything();
-                tracing::error!(%error, "building a zone failed; retrying with a full rebuild");
+                tracing::error!("building a zone failed; retrying with a full rebuild");
             }
         }
         self.build_time = began.elapsed();
@@ -577,9 +579,7 @@ async fn hides_tasks(client: &Client, cluster: &ClusterModel) -> bool {
 
 /// Seconds since 1970, always more than the last serial.
 fn next_serial(last: Option<u32>) -> u32 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs() as u32);
+    let now = ambient::now().as_second() as u32;
     last.map_or(now, |last| now.max(last.wrapping_add(1)))
 }
 

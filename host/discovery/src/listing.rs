@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use transom_common::ambient;
 
 use crate::Settings;
 use crate::mesos_dns_json::text;
@@ -99,13 +100,7 @@ async fn write(zone: Arc<Zone>, settings: Arc<Settings>, texts: Arc<Semaphore>) 
             _permit: permit,
         }
     };
-    match tokio::task::spawn_blocking(writing).await {
-        Ok(text) => Some(Bytes::from_owner(text)),
-        Err(error) => {
-            tracing::error!(%error, "writing the zone listing failed");
-            None
-        }
-    }
+    ambient::blocking(writing).await.map(Bytes::from_owner)
 }
 
 /// mesos-dns's listing of the zone.

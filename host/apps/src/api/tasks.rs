@@ -8,8 +8,8 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use transom_common::ambient;
 use transom_web::{ApiError, Document, Json, Problems, json_list};
-use uuid::Uuid;
 
 use super::change::{DeploymentResult, deployment_response, options};
 use super::query::Query;
@@ -150,7 +150,7 @@ pub(super) async fn delete(
 fn no_deployment_response() -> Response {
     let body = DeploymentResult {
         version: Moment::now(),
-        deployment_id: &Uuid::new_v4().to_string(),
+        deployment_id: &ambient::uuid().to_string(),
     };
     Json(body).into_response()
 }

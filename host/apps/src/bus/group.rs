@@ -176,6 +176,7 @@ impl Reader {
                 (Some(first), _) => self.replay(first).await,
                 (None, true) => self.deliver().await,
                 (None, false) => tokio::select! {
+                    biased;
                     () = self.group.signals.stop.cancelled() => return None,
                     () = self.bus.shared.token.cancelled() => Err(STOPPING.to_owned()),
                     // The sender lives as long as the bus.
@@ -297,6 +298,7 @@ impl Reader {
     /// Calls the component. If the group stops, it does not wait for the answer.
     async fn decide(&self, batch: &[Arc<Published>]) -> Result<Vec<Decision>, String> {
         tokio::select! {
+            biased;
             () = self.group.signals.stop.cancelled() => Ok(vec![Decision::Drop; batch.len()]),
             () = self.bus.shared.token.cancelled() => Err(STOPPING.to_owned()),
             decided = self.group.filter.decide(batch, &self.bus.shared.metrics) => decided,

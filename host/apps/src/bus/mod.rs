@@ -40,6 +40,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use transom_common::ambient;
 use transom_plugin_host::events::{Event, MAX_EVENT_BYTES, OpenError, Query};
 use transom_web::{Disconnect, Owner, Share, Shares};
 
@@ -228,6 +229,7 @@ impl Bus {
         let mut changes = self.shared.policies.changes();
         loop {
             tokio::select! {
+                biased;
                 () = self.shared.token.cancelled() => return,
                 change = changes.recv() => match change {
                     Ok(change) => self.publish(shapes::plugin(&change)),
@@ -419,7 +421,7 @@ impl Bus {
         let EventBodies { body, light } = bodies;
         state.ring.push(Published {
             sequence,
-            at: Timestamp::now(),
+            at: ambient::now(),
             kind,
             subject,
             body,

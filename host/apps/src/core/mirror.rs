@@ -146,10 +146,7 @@ impl Mirror {
         loop {
             let mut waiting = Vec::new();
             let first = tokio::select! {
-                notice = watch.next() => match notice {
-                    Some(notice) => Some(notice),
-                    None => return Err(failed(transom_store::Error::Closed.into())),
-                },
+                biased;
                 Some(sync) = syncs.recv() => {
                     waiting.push(sync);
                     // Notices arrive no later than replies: when this read returns, all changes
@@ -157,6 +154,10 @@ impl Mirror {
                     self.read("apps".to_owned()).await?;
                     None
                 }
+                notice = watch.next() => match notice {
+                    Some(notice) => Some(notice),
+                    None => return Err(failed(transom_store::Error::Closed.into())),
+                },
             };
             let Some(keys) = changed_keys(first, &mut watch, &self.prefix) else {
                 return Ok(());

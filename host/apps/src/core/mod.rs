@@ -226,15 +226,17 @@ pub(crate) fn start(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut requests = Vec::new();
         loop {
+            // In this order none waits for ever: ticks are rare, and a turn takes inputs of all kinds.
             let first = tokio::select! {
+                biased;
                 () = token.cancelled() => return,
+                _ = ticks.tick() => TurnInput::Tick,
                 Some(command) = commands.recv() => TurnInput::Command(command),
                 event = core.events.next() => match event {
                     Some(event) => TurnInput::Event(event),
                     None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
                 Some(batch) = core.reports.recv() => TurnInput::Reports(batch),
-                _ = ticks.tick() => TurnInput::Tick,
                 () = std::future::ready(()), if core.reconcile_queue.has_postponed() => TurnInput::Nothing,
             };
             core.turn_began = Instant::now();

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::agent::Agents;
 use transom_plugin_host::Change;
@@ -99,9 +100,9 @@ impl Engine {
             let due = self.schedule.lock().next_due().map(|due| self.schedule.at(due));
             let mut batch = Vec::new();
             tokio::select! {
+                biased;
                 () = token.cancelled() => break,
-                () = self.schedule.changed.notified() => {}
-                () = sleep_until_due(due) => {}
+                replaced = next_replacement(&mut changes) => self.replaced(replaced, &mut batch),
                 Some(ended) = self.attempts.join_next_with_id() => {
                     // Replacements come before the result, because the attempt may have called the
                     // earlier version.
@@ -111,12 +112,14 @@ impl Engine {
                         self.ended(ended, &mut batch);
                     }
                 }
-                replaced = next_replacement(&mut changes) => self.replaced(replaced, &mut batch),
+                () = self.schedule.changed.notified() => {}
+                () = sleep_until_due(due) => {}
             }
             if batch.is_empty() {
                 continue;
             }
             tokio::select! {
+                biased;
                 () = token.cancelled() => break,
                 sent = self.reports.send(batch) => if sent.is_err() { break },
             }
@@ -272,7 +275,7 @@ fn obsolete_report(probe: Arc<Probe>) -> Report {
     }
 }
 
-async fn sleep_until_due(due: Option<tokio::time::Instant>) {
+async fn sleep_until_due(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => pending().await,

@@ -27,12 +27,12 @@ mod wheel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::agent::Agents;
+use transom_common::ambient;
 use transom_plugin_host::probe::{Failure, Outcome};
 
 use crate::ids::InstanceId;
@@ -133,7 +133,7 @@ impl Checker {
         let now = self.schedule.now();
         let to_schedule = probes.into_iter().filter_map(|probe| {
             let running = probe.record.started_at.map_or(0, |started_at| {
-                let running = Timestamp::now().duration_since(started_at).as_millis();
+                let running = ambient::now().duration_since(started_at).as_millis();
                 i64::try_from(running).unwrap_or(i64::MAX)
             });
             let start = i64::try_from(now)

@@ -26,7 +26,7 @@ pub(crate) mod script;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use transom_common::Secret;
+use transom_common::{Secret, ambient};
 
 use crate::kvstore::KvstoreRecord;
 use crate::secrets::reveal_optional;
@@ -188,8 +188,8 @@ impl Operation {
         now: Timestamp,
         timeout: std::time::Duration,
     ) -> Self {
-        let mut id = uuid::Uuid::new_v4().simple().to_string();
-        let token = uuid::Uuid::new_v4().simple().to_string();
+        let mut id = ambient::uuid().simple().to_string();
+        let token = ambient::uuid().simple().to_string();
         id.truncate(12);
         Self {
             id,

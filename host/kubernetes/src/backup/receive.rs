@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 use transom_cluster::{FrameworkId, TaskId};
-use transom_common::error_chain;
+use transom_common::{ambient, error_chain};
 use transom_scheduler::AgentLocation;
 
 use super::directory::{Directory, FileError};
@@ -118,7 +117,7 @@ impl Reception {
             framework: self.config.name().to_owned(),
             engine: self.config.settings.engine(),
             version: self.config.settings.orch_version.clone(),
-            created: Timestamp::now(),
+            created: ambient::now(),
             size,
             sha256,
             token: self.operation.orch_token.clone(),

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use transom_common::ambient;
 
 use sha2::{Digest, Sha256};
-use uuid::Uuid;
 
 /// The path below which scripts are served.
 pub(crate) const PREFIX: &str = "/bootstrap";
@@ -40,7 +40,7 @@ impl Scripts {
     /// [`ScriptsFull`]; an earlier script of the task stays readable.
     pub(crate) fn add(&self, task: &str, bytes: Arc<[u8]>) -> Result<String, ScriptsFull> {
         let digest = format!("{:x}", Sha256::digest(&bytes));
-        let token = Uuid::new_v4().simple().to_string();
+        let token = ambient::uuid().simple().to_string();
         let path = format!("{PREFIX}/{digest}/{token}");
         let mut entries = self.lock();
         let mut sizes: HashMap<&str, usize> = HashMap::new();

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
-use transom_common::{HostPort, error_chain};
+use transom_common::{HostPort, ambient, error_chain};
 
 use super::members::ScriptState;
 use super::persist::StoredClientConfig;
@@ -112,7 +111,7 @@ impl Core {
                 changes,
                 result,
             } => self.handle_observation(&client, changes, result),
-            JobResult::Pods { client, result } => self.handle_pod_list(&client, result, Timestamp::now()),
+            JobResult::Pods { client, result } => self.handle_pod_list(&client, result, ambient::now()),
             JobResult::Drained { node, task, result } => self.handle_drain_end(&node, &task, result),
             JobResult::Kvstore { changes, result } => self.handle_kvstore_state(changes, result),
             JobResult::Dismissed { etcd, result } => self.handle_dismissal(etcd, result),
@@ -186,7 +185,7 @@ impl Core {
         let Some(member) = self.members.get_mut(kind, number) else {
             return;
         };
-        let former = std::mem::replace(&mut member.task, TaskId::from(uuid::Uuid::new_v4().to_string()));
+        let former = std::mem::replace(&mut member.task, TaskId::from(ambient::uuid().to_string()));
         self.service.scripts.remove(former.as_str());
         self.orphans.insert(former.clone());
         self.scheduler.kill(vec![former], None);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use transom_cluster::TaskId;
-use transom_common::{HostPort, error_chain};
+use transom_common::{HostPort, ambient, error_chain};
 use transom_framework::ActorError;
 use transom_replicas::Condition;
 
@@ -389,7 +389,7 @@ impl Core {
         );
         let numbers: Vec<u32> = self.members.of(Kind::Datastore).keys().copied().collect();
         for number in numbers {
-            let effects = self.members.remove(Kind::Datastore, number, Timestamp::now());
+            let effects = self.members.remove(Kind::Datastore, number, ambient::now());
             self.apply_effects(effects);
         }
         self.publish_view();
@@ -506,7 +506,7 @@ impl Core {
             Err(error) => {
                 state.etcd_state = None;
                 if state.silent_since.is_none() {
-                    state.silent_since = Some(Timestamp::now());
+                    state.silent_since = Some(ambient::now());
                     tracing::warn!(
                         framework = self.config.name(),
                         error = error_chain(&error),

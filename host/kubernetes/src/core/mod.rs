@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
+use transom_common::ambient;
 use transom_framework::Abdication;
 use transom_scheduler::{Event, Events, SchedulerApi, TaskRecord};
 
@@ -208,7 +209,7 @@ pub(crate) fn start(
         kvstore: KvstoreState::new(stored.kvstore),
         jobs: Jobs::default(),
         component_changes: 0,
-        autoscaler: Autoscaler::new(Timestamp::now()),
+        autoscaler: Autoscaler::new(ambient::now()),
         backup: BackupWork::new(stored.backup, directory),
         plan: Plan::default(),
         config,
@@ -230,7 +231,13 @@ pub(crate) fn start(
         loop {
             let recheck_at = core.next_comparison();
             tokio::select! {
+                biased;
                 () = token.cancelled() => break,
+                _ = ticks.tick() => {
+                    let clustered = core.is_clustered();
+                    let effects = core.members.tick(clustered, ambient::now());
+                    core.apply_effects(effects);
+                }
                 event = events.next() => {
                     let Some(event) = event else {
                         tracing::info!("scheduler stopped; the Kubernetes framework is no longer managed");
@@ -242,11 +249,6 @@ pub(crate) fn start(
                 Some(command) = commands.recv() => core.handle_command(command).await,
                 Some(()) = components.next() => core.handle_component_change(),
                 () = tokio::time::sleep_until(recheck_at) => {}
-                _ = ticks.tick() => {
-                    let clustered = core.is_clustered();
-                    let effects = core.members.tick(clustered, Timestamp::now());
-                    core.apply_effects(effects);
-                }
             }
             core.advance().await;
             core.record_voters().await;
@@ -301,7 +303,7 @@ impl Core {
     }
 
     fn handle_event(&mut self, event: &Event) {
-        let now = Timestamp::now();
+        let now = ambient::now();
         match event {
             Event::Launched(record) => self.handle_task_change(record, true, now),
             Event::Updated(record) => self.handle_task_change(record, false, now),

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use transom_cluster::TaskId;
+use transom_common::ambient;
 
 use super::Core;
 use super::members::{Member, ScriptState};
@@ -79,7 +79,7 @@ impl Core {
             }
         }
         for kind in Kind::ALL {
-            let failure = self.members.failure(kind, Timestamp::now());
+            let failure = self.members.failure(kind, ambient::now());
             waiting.extend(failure.map(|failure| Waiting {
                 kind,
                 reason: format!("the last {kind} that failed ended with {failure}"),
@@ -115,7 +115,7 @@ impl Core {
         }
         waiting.extend(self.pending());
         let runs = self.running_server().is_some();
-        let fails = self.members.backoff(Kind::Server, Timestamp::now()).is_some();
+        let fails = self.members.backoff(Kind::Server, ambient::now()).is_some();
         if self.client_config.is_none() && (runs || fails) {
             waiting.push(Waiting {
                 kind: Kind::Server,

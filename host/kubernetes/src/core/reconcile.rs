@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 use transom_cluster::TaskId;
-use transom_common::HostPort;
 use transom_common::trace::TraceContext;
+use transom_common::{HostPort, ambient};
 use transom_replicas::Condition;
 use transom_scheduler::TaskRequest;
 
@@ -36,7 +36,7 @@ impl Core {
     /// Compares the wanted state with the observed one, starts the next steps, and publishes the
     /// result.
     pub(super) async fn reconcile(&mut self) {
-        let now = Timestamp::now();
+        let now = ambient::now();
         self.record_unready_times(now);
         self.record_unhealthy_times(now);
         let versions = self.versions();
@@ -120,7 +120,7 @@ impl Core {
         let mut next = now + self.config.settings.heartbeat_interval.duration();
         let looks = [self.plan.recheck_at, self.autoscaler.recheck_at];
         if let Some(at) = looks.into_iter().flatten().min() {
-            let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+            let wait = Duration::try_from(at.duration_since(ambient::now())).unwrap_or_default();
             next = next.min(now + wait.max(Duration::from_millis(10)));
         }
         let retries = self
@@ -258,7 +258,7 @@ impl Core {
         now: Timestamp,
         start: Option<MemberStart>,
     ) -> TaskId {
-        let task = TaskId::from(uuid::Uuid::new_v4().to_string());
+        let task = TaskId::from(ambient::uuid().to_string());
         let metadata = self
             .members
             .add(kind, number, task.clone(), version.to_owned(), now);
@@ -557,6 +557,7 @@ impl Core {
         let (job_results, token) = (self.job_results.clone(), self.token.clone());
         self.tracker.spawn(async move {
             tokio::select! {
+                biased;
                 () = token.cancelled() => {}
                 job_result = job => {
                     let _ = job_results.send(job_result).await;

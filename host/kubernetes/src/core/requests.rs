@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::timeout;
+use transom_common::ambient;
 use transom_framework::ActorError;
 
 use super::Core;
@@ -109,7 +109,7 @@ impl Core {
         self.store_wanted(wanted).await?;
         if before != count {
             if kind == Kind::Agent {
-                self.autoscaler.changed_at = Timestamp::now();
+                self.autoscaler.changed_at = ambient::now();
             }
             tracing::info!(framework = self.config.name(), %kind, before, count, "scaled");
         }
@@ -171,7 +171,7 @@ impl Core {
             *wanted.generations.of_mut(kind) += 1;
         }
         self.store_wanted(wanted).await?;
-        Ok(self.next_plan(&self.versions(), Timestamp::now()).halted)
+        Ok(self.next_plan(&self.versions(), ambient::now()).halted)
     }
 
     async fn adjust(

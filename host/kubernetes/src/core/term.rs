@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+use transom_common::ambient;
 use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
 use transom_scheduler::{SchedulerApi, SubscriptionStatus};
 
@@ -68,7 +68,7 @@ impl TermDependencies {
         let config = Arc::new(stored.in_use.apply_to(&self.config));
         let token_of_nodes = config.settings.orch_token.clone();
         let token_of_nodes = token_of_nodes.unwrap_or_else(|| stored.token.clone());
-        let secrets = Secrets::new(token_of_nodes, &stored.datastore, &config, Timestamp::now())?;
+        let secrets = Secrets::new(token_of_nodes, &stored.datastore, &config, ambient::now())?;
         service.config = config;
         if let Some(tls) = &secrets.tls {
             service.kvstore = self.kvstore.with_tls(tls)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use transom_cluster::v1::{self, TaskState};
 use transom_cluster::{FrameworkId, TaskId};
+use transom_common::ambient;
 
 use crate::matching::PartAllocation;
 use crate::matching::agents::Agents;
@@ -87,7 +88,7 @@ pub(super) fn reserve(
     let volumes = spec.volumes.iter();
     let record = Reservation {
         key: key.to_owned(),
-        id: uuid::Uuid::new_v4().to_string(),
+        id: ambient::uuid().to_string(),
         run_spec: spec.id.clone(),
         role: spec.reservation_role(context.default_roles).to_owned(),
         agent: Arc::clone(location),

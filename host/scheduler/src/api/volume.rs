@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 use transom_cluster::{TaskId, v1};
+use transom_common::ambient;
 
 use crate::{AgentLocation, Error, Result};
 
@@ -131,7 +132,7 @@ pub struct LocalVolume {
 
 impl LocalVolume {
     pub(crate) fn new(run_spec: &str, container_path: &str) -> Self {
-        let uuid = uuid::Uuid::new_v4().to_string();
+        let uuid = ambient::uuid().to_string();
         let safe = |text: &str| text.trim_start_matches('/').replace(['/', '\\'], "_");
         let name = format!("{}#{}", safe(run_spec), safe(container_path));
         // The master accepts at most 255 bytes.

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use transom_common::ambient;
 use transom_scheduler::Reasons;
 use transom_web::{ApiError, json_list_after, json_pieces};
 
@@ -30,7 +31,7 @@ fn pending_job(api: &Api, id: &str) -> (usize, Option<PendingJob>) {
 /// `GET /v0/queue?task_id=ID&limit=N`
 pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let limit = query.number("limit", MAX_LIMIT)?.unwrap_or(DEFAULT_LIMIT);
-    let now = Timestamp::now();
+    let now = ambient::now();
     let leader = api.lead()?;
     let (count, jobs): (_, Box<dyn Iterator<Item = PendingJob> + Send>) =
         if let Some(id) = query.text("task_id") {

@@ -25,6 +25,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
+use transom_common::ambient;
 use transom_common::trace::TraceContext;
 use transom_framework::ActorError;
 use transom_scheduler::{Events, SchedulerApi, TaskRequest, Tasks};
@@ -182,8 +183,11 @@ pub(crate) fn start(
         let mut ticks = tokio::time::interval(TICK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            // In this order none waits for ever: ticks are rare, and an event is handled faster than it is made.
             tokio::select! {
+                biased;
                 () = token.cancelled() => break,
+                _ = ticks.tick() => core.tick(ambient::now()).await,
                 event = events.next() => {
                     let Some(event) = event else {
                         tracing::info!("scheduler stopped; jobs are no longer managed");
@@ -193,7 +197,6 @@ pub(crate) fn start(
                 }
                 records = core.end_writer.stored() => core.ends_stored(records),
                 Some(command) = commands.recv() => core.handle_commands(command, &mut commands).await,
-                _ = ticks.tick() => core.tick(Timestamp::now()).await,
             }
         }
         core.metrics.step_down();
@@ -394,7 +397,7 @@ impl Core {
                 id,
                 task,
                 number,
-                queued_at: Timestamp::now(),
+                queued_at: ambient::now(),
                 request_key: request.request_key,
                 spec: Some(Arc::new(request.spec)),
                 killed: false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskState;
-use transom_common::error_chain;
+use transom_common::{ambient, error_chain};
 use transom_scheduler::{Event, TaskRecord};
 
 use super::persist::JobRecord;
@@ -53,7 +53,7 @@ impl Core {
     /// Applies a new record of a task to its run.
     pub(super) fn apply_record(&mut self, record: &Arc<TaskRecord>) {
         let task = &record.id;
-        let now = Timestamp::now();
+        let now = ambient::now();
         let Some(run) = self.runs.get_mut(task) else {
             return self.handle_orphan(record);
         };
@@ -116,7 +116,7 @@ impl Core {
         let Some(run) = self.runs.remove(task) else { return };
         self.active_bytes -= run.spec.bytes();
         let launched = run.cluster.as_ref().and_then(|record| record.staged_at);
-        let ran = launched.map(|at| Timestamp::now().duration_since(at));
+        let ran = launched.map(|at| ambient::now().duration_since(at));
         let ran = ran.map(|ran| Duration::try_from(ran).unwrap_or_default());
         self.metrics.completed(state, ran);
         let terminal = run.cluster.as_ref().map(|record| record.is_terminal());
@@ -128,7 +128,7 @@ impl Core {
         let is_in_scheduler = terminal == Some(true);
         self.ending.insert(task.clone(), is_in_scheduler);
         let changed = is_in_scheduler.then(|| self.next_seq());
-        let record = run.ended(state, cause, changed, Timestamp::now());
+        let record = run.ended(state, cause, changed, ambient::now());
         if let (Some(end), Some(changed)) = (&record.end, changed) {
             self.index.end(run::ended_view(&record, end, changed));
         }

@@ -10,11 +10,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
+use transom_common::ambient;
 use transom_common::trace::TraceContext;
 use transom_store::limits::MAX_CHANGES;
 use transom_store::typed;
 use transom_web::Problems;
-use uuid::Uuid;
 
 use super::budgets::PastBytes;
 use super::command::{Edit, GroupEdit, Options, Rejection};
@@ -249,7 +249,7 @@ impl Planner {
         let change = Change::new(version, group, &edited, affected);
         let prepared = PreparedChange {
             deployment: Deployment {
-                id: Uuid::new_v4().to_string(),
+                id: ambient::uuid().to_string(),
                 version,
                 current: first_step(&steps),
                 steps: Arc::new(steps),

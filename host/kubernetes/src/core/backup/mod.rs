@@ -7,9 +7,9 @@ mod steps;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
+use transom_common::ambient;
 use transom_scheduler::TaskRecord;
 
 use super::Core;
@@ -135,7 +135,7 @@ impl Core {
             .operation()
             .filter(|it| it.phase != Phase::Held)?
             .deadline;
-        let wait = Duration::try_from(deadline.duration_since(Timestamp::now())).unwrap_or_default();
+        let wait = Duration::try_from(deadline.duration_since(ambient::now())).unwrap_or_default();
         let due = Instant::now() + wait.max(MIN_PHASE_WAIT);
         Some(self.backup.read_at.map_or(due, |at| at.min(due)))
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use transom_cluster::v1::TaskState;
 use transom_cluster::{FrameworkId, TaskId};
-use transom_common::error_chain;
 use transom_common::trace::TraceContext;
+use transom_common::{ambient, error_chain};
 use transom_scheduler::{AgentLocation, TaskRecord, TaskRequest};
 
 use crate::backup::phase::OneOffOutcome;
@@ -37,7 +37,7 @@ impl Core {
         operation: Operation,
         lost: u32,
     ) -> transom_store::typed::Result<()> {
-        let task = TaskId::from(uuid::Uuid::new_v4().to_string());
+        let task = TaskId::from(ambient::uuid().to_string());
         let operation = Operation {
             task: Some(task.to_string()),
             lost: operation.lost + lost,

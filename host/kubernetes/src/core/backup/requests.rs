@@ -1,6 +1,6 @@
 //! Requests for backups and restores: their checks, and the beginning of operations.
 
-use jiff::Timestamp;
+use transom_common::ambient;
 use transom_framework::ActorError;
 use transom_replicas::Condition;
 
@@ -18,8 +18,8 @@ impl Core {
         if !self.has_healthy_datastore() {
             return Err(Rejection::DatastoreNotHealthy);
         }
-        let now = Timestamp::now();
-        let mut distinct = uuid::Uuid::new_v4().simple().to_string();
+        let now = ambient::now();
+        let mut distinct = ambient::uuid().simple().to_string();
         distinct.truncate(4);
         let name = format!(
             "{}-{}-{distinct}",
@@ -51,7 +51,7 @@ impl Core {
         let runs = |member: &Member| member.replica.condition == Condition::Running;
         let running = datastores.iter().find(|(_, member)| runs(member));
         let timeout = self.config.settings.backup.timeout.duration();
-        let new = Operation::new(OperationKind::Restore, manifest.name, Timestamp::now(), timeout);
+        let new = Operation::new(OperationKind::Restore, manifest.name, ambient::now(), timeout);
         let mut operation = Operation {
             sha256: Some(manifest.sha256),
             orch_token: manifest.token,
@@ -135,7 +135,7 @@ impl Core {
         };
         let (kind, backup) = (operation.kind, operation.backup.clone());
         let problem = operation.problem.clone().unwrap_or_default();
-        let state = state_after_end(&self.backup.state, kind, backup, Err(problem), Timestamp::now());
+        let state = state_after_end(&self.backup.state, kind, backup, Err(problem), ambient::now());
         self.repository
             .put_backup(&state)
             .await

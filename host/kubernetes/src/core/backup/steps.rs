@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use transom_cluster::TaskId;
-use transom_common::{Secret, error_chain};
+use transom_common::{Secret, ambient, error_chain};
 use transom_replicas::Condition;
 
 use super::one_off::OneOff;
@@ -49,7 +49,7 @@ impl Core {
                 break;
             };
             self.read_sandbox(&operation);
-            let (observed, now) = (self.observe_backup(&operation), Timestamp::now());
+            let (observed, now) = (self.observe_backup(&operation), ambient::now());
             let next = phase::next_step(&operation, self.config.settings.engine(), &observed, now);
             stored = match next {
                 NextStep::Wait => break,
