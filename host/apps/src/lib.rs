@@ -65,6 +65,9 @@ mod policies;
 mod probes;
 mod runner;
 pub mod settings;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod start;
 mod summary;
 mod task;

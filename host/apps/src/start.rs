@@ -1,27 +1,29 @@
 //! Starts the service.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use http::HeaderName;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transom_framework::{Leader, ServiceHandle};
 use transom_store::typed::TypedStore;
 use transom_store::{Leadership, Store};
-use transom_web::BoundPort;
+use transom_web::{BoundPort, Forwarder};
 
 use crate::api::{self, Api, Isolators, Shared};
 use crate::core::format;
 use crate::core::mirror::Mirror;
 use crate::core::persist::Repository;
-use crate::core::term::Dependencies;
+use crate::core::term::{Dependencies, Handles};
 use crate::runner::Runner;
 use crate::{Config, Error, Result};
 
 /// Capacity of the queue of requests that wait for the mirror to catch up.
 const SYNC_QUEUE_CAPACITY: usize = 256;
 /// The header in which upstream lists the daemons that forwarded a request.
-const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
+pub(crate) const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 
 /// Reads the stored state and serves it at `port` until `token` is cancelled. The caller must run
 /// the framework with the returned [`Runner`]. `election` reports the current leader.
@@ -40,6 +42,22 @@ pub async fn start(
 ) -> Result<(ServiceHandle, Runner)> {
     let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
     let leader = Leader::new(port.advertised(), election);
+    let name = config.settings.framework_name.clone();
+    let address = (port.addr(), port.scheme());
+    let (router, runner) = assemble(config, forwarder, address, store, dependencies, &leader).await?;
+    let service = transom_framework::serve(port, router, api::RULES, leader, name, token);
+    Ok((service, runner))
+}
+
+/// The routes and the runner. `address`: that of the port, and its scheme.
+pub(crate) async fn assemble(
+    config: Config,
+    forwarder: Forwarder,
+    (addr, scheme): (SocketAddr, &'static str),
+    store: Arc<dyn Store>,
+    dependencies: Dependencies,
+    leader: &Leader<Handles>,
+) -> Result<(Router, Runner)> {
     let snapshot = Arc::clone(&dependencies.snapshot);
     let records = TypedStore::new(Arc::clone(&store), &config.settings.framework_name)
         .with_timeout(config.store_timeout);
@@ -47,11 +65,10 @@ pub async fn start(
     let mut mirror = Mirror::new(store, &config.settings.framework_name, Arc::clone(&snapshot));
     mirror.load().await?;
     let (syncs, syncs_in) = mpsc::channel(SYNC_QUEUE_CAPACITY);
-    let name = config.settings.framework_name.clone();
     let api = Api(Arc::new(Shared {
         config: config.clone(),
-        addr: port.addr(),
-        scheme: port.scheme(),
+        addr,
+        scheme,
         snapshot: Arc::clone(&snapshot),
         policies: Arc::clone(&dependencies.policies),
         repository: Repository::new(records),
@@ -67,6 +84,5 @@ pub async fn start(
         mirror,
         syncs: syncs_in,
     };
-    let service = transom_framework::serve(port, router, api::RULES, leader, name, token);
-    Ok((service, runner))
+    Ok((router, runner))
 }

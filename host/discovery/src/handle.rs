@@ -181,7 +181,7 @@ impl Discovery {
     }
 }
 
-fn zone_config(config: &Config) -> ZoneConfig {
+pub(crate) fn zone_config(config: &Config) -> ZoneConfig {
     let settings = &config.settings;
     ZoneConfig {
         domain: settings.domain.clone(),

@@ -39,6 +39,9 @@ mod problem;
 pub mod records;
 pub mod settings;
 mod shared;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 pub mod source;
 mod summary;
 pub mod zone;

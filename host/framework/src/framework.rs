@@ -18,8 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::{Client, LeadershipGuard, v1};
 use transom_common::error_chain;
-use transom_plugin_host::Plugins;
-use transom_scheduler::{Events, MaintenanceMode, Metrics, SchedulerApi};
+use transom_scheduler::{Events, MaintenanceMode, Matchers, Metrics, SchedulerApi};
 use transom_store::{Election, LeaseTerm, Store, Term};
 
 use crate::{Error, InstalledHandles, Result, ServiceError};
@@ -133,8 +132,8 @@ pub struct Framework {
     pub prefix: String,
     /// The cluster manager.
     pub cluster: Client,
-    /// The plugin host, which runs the matchers.
-    pub plugins: Plugins,
+    /// What decides where tasks run.
+    pub matchers: Matchers,
     /// The minimum interval of REVIVE calls.
     pub revive_interval: Duration,
     /// How long the unused rest of an accepted offer is not offered again; `None`: the scheduler's
@@ -187,6 +186,7 @@ impl Framework {
                 election.campaign().await
             };
             let term = tokio::select! {
+                biased;
                 () = token.cancelled() => return Ok(()),
                 term = campaign => term,
                 never = service.stand_by() => match never {},
@@ -212,6 +212,7 @@ impl Framework {
         let (stop, abdication) = (CancellationToken::new(), Abdication::default());
         let ending = async {
             tokio::select! {
+                biased;
                 () = term.ended().cancelled() => {}
                 () = token.cancelled() => {}
                 () = abdication.0.cancelled() => {
@@ -262,7 +263,7 @@ impl Framework {
             self.info.clone(),
             term.fenced_store(),
             self.prefix.clone(),
-            self.plugins.clone(),
+            self.matchers.clone(),
         );
         config.revive_interval = self.revive_interval;
         if let Some(refuse_rest) = self.refuse_rest {

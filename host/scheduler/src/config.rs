@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
-use transom_plugin_host::Plugins;
 use transom_store::Store;
 
 use crate::actor::{Dependencies, Timeouts};
-use crate::matching::matcher::PluginMatchers;
-use crate::{Events, Metrics, Result, Scheduler};
+use crate::{Events, Matchers, Metrics, Result, Scheduler};
 
 /// The scheduler of one framework. [`Config::new`] sets the default times.
 #[derive(Clone)]
@@ -25,8 +23,8 @@ pub struct Config {
     pub store: Arc<dyn Store>,
     /// The prefix of their keys, without a trailing slash. Two schedulers must not share one.
     pub prefix: String,
-    /// The plugin host, which provides the matcher.
-    pub plugins: Plugins,
+    /// What decides where tasks run.
+    pub matchers: Matchers,
     /// How long a declined offer is not offered again, unless it is revived.
     pub decline: Duration,
     /// How long the unused rest of an accepted offer is not offered again, unless it is revived.
@@ -75,7 +73,7 @@ impl Config {
         framework: v1::FrameworkInfo,
         store: Arc<dyn Store>,
         prefix: impl Into<String>,
-        plugins: Plugins,
+        matchers: impl Into<Matchers>,
     ) -> Self {
         let timeouts = Timeouts::default();
         Self {
@@ -83,7 +81,7 @@ impl Config {
             framework,
             store,
             prefix: prefix.into(),
-            plugins,
+            matchers: matchers.into(),
             decline: timeouts.decline,
             refuse_rest: timeouts.refuse_rest,
             launch_timeout: timeouts.launch,
@@ -112,17 +110,16 @@ impl Config {
             framework,
             store,
             prefix,
-            plugins,
+            matchers,
             maintenance,
             ..
         } = self;
-        let matchers = Box::new(PluginMatchers::new(plugins));
         Dependencies {
             cluster,
             framework,
             store,
             prefix,
-            matchers,
+            matchers: matchers.host(),
             timeouts,
             maintenance,
         }

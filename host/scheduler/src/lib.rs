@@ -116,8 +116,7 @@ mod matching;
 mod metrics;
 mod retry;
 #[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod simulation;
+mod simulation;
 mod store;
 mod subscription;
 #[cfg(test)]
@@ -139,6 +138,7 @@ pub use api::waiting::{Waiting, waiting};
 pub use config::{Config, MaintenanceMode};
 pub use error::{Error, Result};
 pub use matching::agents::to_matcher_agent;
+pub use matching::matcher::Matchers;
 pub use matching::queue::{PendingSnapshot, PendingSpec};
 pub use metrics::Metrics;
 pub use store::records::{FRAMEWORK_ID_KEY, Launched, normalized};

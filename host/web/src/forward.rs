@@ -5,11 +5,13 @@
 
 mod connector;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header};
@@ -58,6 +60,16 @@ impl From<ForwardError> for ApiError {
     }
 }
 
+/// Takes the place of the network between daemons, for simulations.
+pub trait DaemonTransport: std::fmt::Debug + Send + Sync {
+    /// Sends a request to `leader`, host and port.
+    fn send(
+        &self,
+        leader: &str,
+        request: Request<Body>,
+    ) -> BoxFuture<'static, std::result::Result<Response, ForwardError>>;
+}
+
 /// Forwards requests, and streams the answers back. Cheap to clone.
 ///
 /// A header lists the forwarding daemons, so that two daemons that forward to each other detect the
@@ -70,6 +82,7 @@ pub struct Forwarder {
     scheme: Scheme,
     /// The key of the daemons, and the section of the port.
     key: Option<(DaemonKey, &'static str)>,
+    transport: Option<Arc<dyn DaemonTransport>>,
 }
 
 impl Forwarder {
@@ -118,6 +131,7 @@ impl Forwarder {
             own_name,
             scheme,
             key: None,
+            transport: None,
         })
     }
 
@@ -125,6 +139,13 @@ impl Forwarder {
     #[must_use]
     pub fn proving(mut self, key: DaemonKey, section: &'static str) -> Self {
         self.key = Some((key, section));
+        self
+    }
+
+    /// Sends requests with `transport` instead of over the network.
+    #[must_use]
+    pub fn over(mut self, transport: Arc<dyn DaemonTransport>) -> Self {
+        self.transport = Some(transport);
         self
     }
 
@@ -166,27 +187,10 @@ impl Forwarder {
         let mut request = Request::new(Body::from(body));
         (*request.method_mut(), *request.uri_mut()) = (head.method.clone(), uri);
         *request.headers_mut() = headers;
-        let sending = self.http.request(request);
-        let answer = match tokio::time::timeout(Self::ANSWER_TIMEOUT, sending).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => {
-                let connected = !error.is_connect();
-                tracing::warn!(
-                    leader,
-                    connected,
-                    error = &error as &dyn std::error::Error,
-                    "forwarding a request to the leader failed"
-                );
-                return Err(if connected {
-                    ForwardError::Unanswered(leader.to_owned())
-                } else {
-                    ForwardError::Unreachable(leader.to_owned())
-                });
-            }
-            Err(_) => return Err(ForwardError::Unanswered(leader.to_owned())),
-        };
+        let answer = tokio::time::timeout(Self::ANSWER_TIMEOUT, self.send(leader, request)).await;
+        let answer = answer.unwrap_or_else(|_| Err(ForwardError::Unanswered(leader.to_owned())))?;
         let (head, body) = answer.into_parts();
-        let mut response = Response::new(Body::new(body));
+        let mut response = Response::new(body);
         *response.status_mut() = head.status;
         *response.headers_mut() = end_to_end(&head.headers);
         response
@@ -194,6 +198,33 @@ impl Forwarder {
             .append(self.via.clone(), self.own_name.clone());
         response.extensions_mut().insert(Forwarded);
         Ok(response)
+    }
+
+    async fn send(
+        &self,
+        leader: &str,
+        request: Request<Body>,
+    ) -> std::result::Result<Response, ForwardError> {
+        if let Some(transport) = &self.transport {
+            return transport.send(leader, request).await;
+        }
+        match self.http.request(request).await {
+            Ok(answer) => Ok(answer.map(Body::new)),
+            Err(error) => {
+                let connected = !error.is_connect();
+                tracing::warn!(
+                    leader,
+                    connected,
+                    error = &error as &dyn std::error::Error,
+                    "forwarding a request to the leader failed"
+                );
+                Err(if connected {
+                    ForwardError::Unanswered(leader.to_owned())
+                } else {
+                    ForwardError::Unreachable(leader.to_owned())
+                })
+            }
+        }
     }
 
     /// The URI of a target at `leader`. `None` if `leader` is not a host and port.

@@ -77,7 +77,7 @@ pub use certificate::{Certificate, TlsPem};
 pub use connections::{ConnectionSlot, Connections};
 pub use fallbacks::with_fallbacks;
 pub use folder::Folder;
-pub use forward::{ForwardError, Forwarder};
+pub use forward::{DaemonTransport, ForwardError, Forwarder};
 pub use inherited::{adopt_sockets, unused_sockets};
 pub use json::{Document, Json};
 pub use json_errors::json_errors;

@@ -69,6 +69,9 @@ mod python_json;
 mod recorded_cases;
 mod runner;
 mod settings;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod start;
 mod summary;
 #[cfg(test)]

@@ -69,17 +69,39 @@ impl Matcher for AgentSet {
     }
 }
 
-/// The plugin host.
-pub(crate) struct PluginMatchers {
-    plugins: Plugins,
-    changes: broadcast::Receiver<Change>,
+/// What decides where tasks run.
+#[derive(Clone, Debug)]
+pub enum Matchers {
+    /// The matcher component of the plugin host.
+    Plugins(Plugins),
+    /// The first agents with room: for simulations, which run no components.
+    #[cfg(feature = "simulation")]
+    FirstFit,
 }
 
-impl PluginMatchers {
-    pub(crate) fn new(plugins: Plugins) -> Self {
-        let changes = plugins.changes();
-        Self { plugins, changes }
+impl From<Plugins> for Matchers {
+    fn from(plugins: Plugins) -> Self {
+        Self::Plugins(plugins)
     }
+}
+
+impl Matchers {
+    pub(crate) fn host(self) -> Box<dyn MatcherHost> {
+        match self {
+            Self::Plugins(plugins) => {
+                let changes = plugins.changes();
+                Box::new(PluginMatchers { plugins, changes })
+            }
+            #[cfg(feature = "simulation")]
+            Self::FirstFit => Box::new(crate::simulation::FirstFit),
+        }
+    }
+}
+
+/// The plugin host.
+struct PluginMatchers {
+    plugins: Plugins,
+    changes: broadcast::Receiver<Change>,
 }
 
 #[async_trait]

@@ -18,9 +18,9 @@ use transom_common::Backoff;
 use transom_plugin_host::matcher::Constraint;
 
 use super::rig::Rig;
+use crate::Matchers;
 use crate::matching::OpenOffer;
 use crate::matching::agents::Agents;
-use crate::matching::matcher::PluginMatchers;
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::Queue;
 use crate::matching::round::Round;
@@ -70,7 +70,7 @@ async fn matcher_component_places_tasks_and_launches_wait_for_it() {
         .start(&mut Registry::default(), token.clone())
         .await
         .unwrap();
-    let mut rig = Rig::with_matchers(Box::new(PluginMatchers::new(plugins.clone()))).await;
+    let mut rig = Rig::with_matchers(Matchers::from(plugins.clone()).host()).await;
     assert_eq!(rig.event_text().await, "registered F-1");
 
     // The component is missing: nothing is launched, and the reason names the plugin.
@@ -134,7 +134,7 @@ async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
         .start(&mut Registry::default(), token.clone())
         .await
         .unwrap();
-    let mut rig = Rig::with_matchers(Box::new(PluginMatchers::new(plugins.clone()))).await;
+    let mut rig = Rig::with_matchers(Matchers::from(plugins.clone()).host()).await;
     assert_eq!(rig.event_text().await, "registered F-1");
     let spread = Constraint::Field {
         field: "rack".to_owned(),

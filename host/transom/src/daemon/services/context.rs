@@ -153,7 +153,7 @@ impl StartContext<'_> {
             info,
             prefix,
             cluster,
-            plugins: self.plugins.clone(),
+            matchers: self.plugins.clone().into(),
             revive_interval,
             refuse_rest: None,
             maintenance,
