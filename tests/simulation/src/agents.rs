@@ -1,35 +1,72 @@
 //! The processes of tasks on the agents.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::StdRng;
+use transom_apps::simulation::Check;
 use transom_minicluster::simulated::{Cluster, Order, Report, Task};
+
+use crate::store::lock;
+
+/// The mean time from the start of an app's process to its crash, or until its checks fail.
+const MEAN_CRASH: Duration = Duration::from_mins(60);
+/// One of so many KILLs gets lost between master and agent, while faults happen.
+const LOST_KILLS: u32 = 10;
 
 /// A process, and what it reports next.
 #[derive(Debug)]
-struct Process {
-    agent: usize,
-    /// Reports that are to come, with their times.
+pub(crate) struct Process {
+    pub(crate) agent: usize,
+    /// Reports that are to come, with their times, the next one last.
     reports: Vec<(Duration, Report)>,
+    /// When it reported that it runs.
+    pub(crate) running: Option<Duration>,
+    /// When it begins to fail its checks.
+    unhealthy: Option<Duration>,
+    /// Whether it was told to end, or its agent was disturbed.
+    pub(crate) is_disturbed: bool,
 }
 
 /// All processes.
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
     running: BTreeMap<Task, Process>,
-    /// The ids of all tasks that were ever started, and how their processes ended.
+    /// The ids of all jobs that were ever started, and how their processes ended.
     pub(crate) started: BTreeMap<String, Option<Report>>,
-    /// The ids of tasks that were killed, or whose machine was reset.
+    /// The ids of jobs that were killed, or whose machine was reset.
     pub(crate) disturbed: BTreeSet<String>,
+    /// The tasks that pass their checks.
+    healthy: Arc<Mutex<BTreeSet<String>>>,
+    /// When an instance of an app on an agent last ended.
+    ended: BTreeMap<(String, usize), Duration>,
+}
+
+/// The address of an agent.
+pub(crate) fn address(agent: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 1, u8::try_from(agent + 1).unwrap_or(u8::MAX))
+}
+
+/// The app of a task, by its id; none of a job.
+fn app(task: &str) -> Option<&str> {
+    Some(task.split_once(".instance-")?.0)
 }
 
 impl Agents {
+    /// The checks of the processes, as a daemon sees them.
+    pub(crate) fn check(&self) -> Check {
+        let healthy = Arc::clone(&self.healthy);
+        Arc::new(move |task| Some(lock(&healthy).contains(task)))
+    }
+
     /// Carries out the orders of the master, and reports what is due. Returns a violation.
     pub(crate) fn step(
         &mut self,
         now: Duration,
+        is_stormy: bool,
         cluster: &mut Cluster,
         time: Instant,
         rng: &mut StdRng,
@@ -42,24 +79,21 @@ impl Agents {
                     if self.started.insert(task.id.clone(), None).is_some() {
                         return Err(format!("{} was started twice", task.id));
                     }
-                    let at = now + Duration::from_millis(rng.random_range(20..500));
-                    // Some take a minute or more.
-                    let runs = Duration::from_millis(rng.random_range(10..20_000_u64).pow(2) / 2_000);
-                    let end = if rng.random_bool(0.8) {
-                        Report::Finished
-                    } else {
-                        Report::Failed
-                    };
-                    let reports = vec![(at + runs, end), (at, Report::Running), (at, Report::Starting)];
-                    self.running.insert(task, Process { agent, reports });
+                    self.start(task, agent, now, is_stormy, rng);
                 }
                 Order::Kill(task) => {
-                    if let Some(process) = self.running.get_mut(&task) {
-                        trace(&format!("agent-{} kills {}", process.agent, task.id));
-                        self.disturbed.insert(task.id.clone());
-                        let at = now + Duration::from_millis(rng.random_range(5..3_000));
-                        process.reports = vec![(at, Report::Killed)];
+                    let Some(process) = self.running.get_mut(&task) else {
+                        continue;
+                    };
+                    process.is_disturbed = true;
+                    if is_stormy && rng.random_ratio(1, LOST_KILLS) {
+                        trace(&format!("a KILL of {} gets lost", task.id));
+                        continue;
                     }
+                    trace(&format!("agent-{} kills {}", process.agent, task.id));
+                    self.disturbed.insert(task.id.clone());
+                    let at = now + Duration::from_millis(rng.random_range(5..3_000));
+                    process.reports = vec![(at, Report::Killed)];
                 }
             }
         }
@@ -71,16 +105,60 @@ impl Agents {
                 };
                 trace(&format!("agent-{}: {} is {report:?}", process.agent, task.id));
                 cluster.report(task, report, time);
-                if process.reports.is_empty() {
+                if report == Report::Running {
+                    process.running = Some(now);
+                    lock(&self.healthy).insert(task.id.clone());
+                }
+                if !matches!(report, Report::Starting | Report::Running) {
                     ended.push((task.clone(), report));
                 }
             }
+            if process.unhealthy.is_some_and(|at| at <= now) {
+                process.unhealthy = None;
+                trace(&format!("agent-{}: {} is unhealthy", process.agent, task.id));
+                lock(&self.healthy).remove(&task.id);
+            }
         }
         for (task, report) in ended {
-            self.running.remove(&task);
+            let process = self.running.remove(&task);
+            lock(&self.healthy).remove(&task.id);
+            if let (Some(app), Some(process)) = (app(&task.id), process) {
+                self.ended.insert((app.to_owned(), process.agent), now);
+            }
             self.started.insert(task.id, Some(report));
         }
         Ok(())
+    }
+
+    fn start(&mut self, task: Task, agent: usize, now: Duration, is_stormy: bool, rng: &mut StdRng) {
+        let at = now + Duration::from_millis(rng.random_range(20..500));
+        let mut reports = vec![(at, Report::Running), (at, Report::Starting)];
+        let mut unhealthy = None;
+        if app(&task.id).is_none() {
+            // Some run for a minute or more.
+            let runs = Duration::from_millis(rng.random_range(10..20_000_u64).pow(2) / 2_000);
+            let end = if rng.random_bool(0.8) {
+                Report::Finished
+            } else {
+                Report::Failed
+            };
+            reports.insert(0, (at + runs, end));
+        } else if is_stormy {
+            let lasts = MEAN_CRASH.mul_f64(rng.random_range(0.01..2.0));
+            if rng.random_bool(0.5) {
+                reports.insert(0, (at + lasts, Report::Failed));
+            } else {
+                unhealthy = Some(at + lasts);
+            }
+        }
+        let process = Process {
+            agent,
+            reports,
+            running: None,
+            unhealthy,
+            is_disturbed: false,
+        };
+        self.running.insert(task, process);
     }
 
     /// Ends all processes of an agent, as when its machine is reset.
@@ -93,8 +171,34 @@ impl Agents {
         }
     }
 
-    /// The tasks whose processes run.
-    pub(crate) fn running(&self) -> impl Iterator<Item = &str> {
-        self.running.keys().map(|task| task.id.as_str())
+    /// The agent is away from the master.
+    pub(crate) fn disturb(&mut self, agent: usize) {
+        let there = self.running.values_mut().filter(|process| process.agent == agent);
+        for process in there {
+            process.is_disturbed = true;
+        }
+    }
+
+    /// Whether the process of a task runs.
+    pub(crate) fn runs(&self, id: &str) -> bool {
+        self.running.keys().any(|task| task.id == id)
+    }
+
+    /// The processes of all apps, with the names of the apps and the ids of the tasks.
+    pub(crate) fn apps(&self) -> impl Iterator<Item = (&str, &str, &Process)> {
+        let running = self.running.iter();
+        running.filter_map(|(task, process)| Some((app(&task.id)?, task.id.as_str(), process)))
+    }
+
+    /// The processes of an app.
+    pub(crate) fn instances(&self, id: &str) -> impl Iterator<Item = &Process> {
+        self.apps()
+            .filter(move |(app, ..)| *app == id)
+            .map(|(.., process)| process)
+    }
+
+    /// When a process of the app on the agent last ended.
+    pub(crate) fn last_end(&self, app: &str, agent: usize) -> Option<Duration> {
+        self.ended.get(&(app.to_owned(), agent)).copied()
     }
 }

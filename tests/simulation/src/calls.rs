@@ -11,6 +11,8 @@ use crate::network::Request;
 pub(crate) struct Call {
     /// Its type, or the path of a request for a document.
     kind: String,
+    /// The framework's id; the name in a call that subscribes.
+    pub(crate) framework: Option<String>,
     /// The tasks that it launches, kills or acknowledges.
     pub(crate) tasks: Vec<String>,
     /// The status that it acknowledges.
@@ -34,16 +36,13 @@ impl Call {
             "KILL" => text(&call["kill"]["task_id"]).into_iter().collect(),
             _ => Vec::new(),
         };
+        let subscribed = &call["subscribe"]["framework_info"]["name"];
         Self {
+            framework: text(&call["framework_id"]).or_else(|| subscribed.as_str().map(str::to_owned)),
             acknowledged: call["acknowledge"]["uuid"].as_str().map(str::to_owned),
             kind,
             tasks,
         }
-    }
-
-    /// Whether it is a request for a document rather than a call of a framework.
-    pub(crate) fn is_of_document(&self) -> bool {
-        self.kind.starts_with('/')
     }
 
     pub(crate) fn is_launch(&self) -> bool {

@@ -1,4 +1,5 @@
-//! A daemon: a program around the real election, which writes and runs jobs while it leads.
+//! A daemon: its services, and a program around the real election, which writes while it leads and
+//! shows its term.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,10 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use transom_cluster::Client;
 use transom_store::{Election, Error, Expect, Leadership, LeaseTerm, Store, Term};
 
-use crate::jobs;
+use crate::services::{self, Running, World};
 
 /// The lease of the daemons.
 pub(crate) const LEASE: &str = "simulation/leader";
@@ -30,12 +30,7 @@ pub(crate) struct Observed {
     pub(crate) has_lost: bool,
     /// Keys of acknowledged writes that the world has not seen yet.
     pub(crate) acknowledged: Vec<String>,
-    /// Jobs that clients have sent and the daemon has not read.
-    pub(crate) requested: Vec<String>,
-    /// Jobs that clients want to be killed.
-    pub(crate) killed: Vec<String>,
-    /// Jobs whose acceptance the clients have not seen yet.
-    pub(crate) accepted: Vec<String>,
+    pub(crate) services: Running,
 }
 
 /// Shared by the daemon and the world.
@@ -48,9 +43,17 @@ impl Board {
     }
 }
 
-/// Campaigns, and writes and runs jobs while it leads; without end. `name` is unique among all
-/// processes.
-pub(crate) async fn run(store: Arc<dyn Store>, cluster: Client, address: String, name: String, board: Board) {
+/// Runs a daemon, without end. `name` is unique among all processes.
+pub(crate) async fn run(world: World, address: String, name: String, board: Board) {
+    let store = Arc::clone(&world.store);
+    tokio::join!(
+        services::run(&world, &board),
+        campaign(store, address, name, &board)
+    );
+}
+
+/// Campaigns, and writes while it leads.
+async fn campaign(store: Arc<dyn Store>, address: String, name: String, board: &Board) {
     let mut election = Election::new(store, LEASE, &address, TTL);
     let mut leadership = election.leadership();
     let reported = board.clone();
@@ -71,10 +74,7 @@ pub(crate) async fn run(store: Arc<dyn Store>, cluster: Client, address: String,
             observed.has_lost = true;
         });
         let stop = term.ended().child_token();
-        tokio::join!(
-            write(&term, &name, &mut written, &board, &stop),
-            jobs::serve(&term, &cluster, &board, &stop)
-        );
+        write(&term, &name, &mut written, board, &stop).await;
         board.with(|observed| observed.term = None);
         term.resign().await;
     }

@@ -1,141 +1,141 @@
-//! Clients: they send jobs until these are accepted, and expect each to end.
+//! Clients of the daemons' APIs, which repeat requests until they have an answer, and what they
+//! expect.
 
-use std::collections::BTreeMap;
+mod apps;
+mod jobs;
+
 use std::time::Duration;
 
+use http::{Method, StatusCode};
 use rand::Rng;
 use rand::rngs::StdRng;
-use transom_minicluster::simulated::Report;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::agents::Agents;
-use crate::candidate::Board;
-use crate::jobs::ENDED;
+use crate::http::{Answer, Http, Port};
 use crate::store::Server;
 
-/// The mean time between two jobs.
-const MEAN_INTERVAL: Duration = Duration::from_secs(20);
-/// The probability that a job is killed in a step of the simulation.
-const KILLS_PER_STEP: f64 = 0.00002;
-/// How long a client waits for an answer before it sends a job again.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long after the last fault a job that was accepted before it may still run: the longest run, and
-/// the longest time between two attempts of an agent to send an update.
-const CONVERGENCE: Duration = Duration::from_mins(15);
-/// How long a task may run on after the end of its job was stored, when there are no faults.
-const MAX_ORPHANED: Duration = Duration::from_mins(5);
+/// How long a client waits for an answer before it sends its request again.
+const PATIENCE: Duration = Duration::from_secs(70);
 
-#[derive(Debug)]
-struct Job {
-    sent: Option<Duration>,
-    accepted: Option<Duration>,
+/// What clients see of the world when they act.
+pub(crate) struct Surroundings<'w> {
+    pub(crate) now: Duration,
+    /// How long there have been no faults.
+    pub(crate) calm: Duration,
+    /// Whether faults will come before long, so that clients change something.
+    pub(crate) is_stormy: bool,
+    /// The addresses of the daemons' hosts.
+    pub(crate) hosts: &'w [String],
+    pub(crate) http: &'w Http,
+    pub(crate) server: &'w Server,
+    pub(crate) agents: &'w Agents,
+    pub(crate) rng: &'w mut StdRng,
+    pub(crate) trace: &'w mut dyn FnMut(&str),
 }
 
 /// All clients.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Clients {
-    /// The jobs that have not ended.
-    jobs: BTreeMap<String, Job>,
-    /// Jobs whose end is stored, with the time at which it was seen.
-    ended: BTreeMap<String, Duration>,
-    next: Duration,
-    sent: u64,
-    finished: u64,
+    apps: apps::Clients,
+    jobs: jobs::Clients,
 }
 
 impl Clients {
+    pub(crate) fn new() -> Self {
+        Self {
+            apps: apps::Clients::new(),
+            jobs: jobs::Clients::default(),
+        }
+    }
+
+    /// The number of jobs that ran to their end.
     pub(crate) fn finished(&self) -> u64 {
-        self.finished
+        self.jobs.finished
     }
 
-    /// Sends jobs to the leader.
-    pub(crate) fn step(
-        &mut self,
-        now: Duration,
-        leader: Option<&Board>,
-        rng: &mut StdRng,
-        mut trace: impl FnMut(&str),
-    ) {
-        if self.next <= now {
-            self.next = now + MEAN_INTERVAL.mul_f64(rng.random_range(0.0..2.0));
-            self.sent += 1;
-            let job = Job {
-                sent: None,
-                accepted: None,
-            };
-            self.jobs.insert(format!("job-{}", self.sent), job);
-        }
-        let Some(leader) = leader else {
-            return;
-        };
-        for (id, job) in &mut self.jobs {
-            let is_due = job.sent.is_none_or(|sent| sent + PATIENCE <= now);
-            if job.accepted.is_none() && is_due {
-                job.sent = Some(now);
-                trace(&format!("a client sends {id}"));
-                leader.with(|observed| observed.requested.push(id.clone()));
-            } else if job.accepted.is_some() && rng.random_bool(KILLS_PER_STEP) {
-                trace(&format!("a client kills {id}"));
-                leader.with(|observed| observed.killed.push(id.clone()));
-            }
-        }
+    /// The number of changes of apps that were accepted.
+    pub(crate) fn changes(&self) -> u64 {
+        self.apps.changes
     }
 
-    pub(crate) fn accepted(&mut self, id: &str, now: Duration) {
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.accepted.get_or_insert(now);
-        }
-    }
-
-    /// Checks what must hold. `calm`: how long there have been no faults.
-    pub(crate) fn check(
-        &mut self,
-        now: Duration,
-        calm: Duration,
-        server: &Server,
-        agents: &Agents,
-    ) -> Result<(), String> {
-        // Not with each step, because it looks at all jobs.
-        if !now.as_millis().is_multiple_of(1_000) {
-            return Ok(());
-        }
-        let mut ended = Vec::new();
-        for (id, job) in &self.jobs {
-            if let Some(state) = server.get(&format!("{ENDED}{id}")) {
-                ended.push((id.clone(), String::from_utf8_lossy(state).into_owned()));
-            } else if job.accepted.is_some_and(|at| at + CONVERGENCE <= now) && calm >= CONVERGENCE {
-                return Err(format!("{id} was accepted and has not ended"));
-            }
-        }
-        for (id, state) in ended {
-            check_end(&id, &state, agents)?;
-            self.jobs.remove(&id);
-            self.finished += 1;
-            self.ended.insert(id, now);
-        }
-        if calm >= MAX_ORPHANED {
-            for id in agents.running() {
-                if self.ended.get(id).is_some_and(|at| *at + MAX_ORPHANED <= now) {
-                    return Err(format!("{id} runs, although its end was stored long ago"));
-                }
-            }
-        }
-        Ok(())
+    /// Sends what is due, and checks the answers and what must hold.
+    pub(crate) fn step(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
+        self.jobs.step(world)?;
+        self.apps.step(world)
     }
 }
 
-/// Checks that the stored end is what became of the process.
-fn check_end(id: &str, state: &str, agents: &Agents) -> Result<(), String> {
-    let Some(process) = agents.started.get(id) else {
-        return Ok(());
-    };
-    let expected = match process {
-        Some(Report::Finished) => "TASK_FINISHED",
-        Some(Report::Failed) => "TASK_FAILED",
-        Some(Report::Killed) => "TASK_KILLED",
-        _ => "no end",
-    };
-    if state != expected && !agents.disturbed.contains(id) {
-        return Err(format!("{id} has {expected}, but {state} was stored"));
+/// A request that is repeated until it has a definite answer.
+#[derive(Debug)]
+struct Request {
+    method: Method,
+    port: Port,
+    path: String,
+    body: String,
+    /// The last attempt, and when it is given up.
+    attempt: Option<(oneshot::Receiver<Answer>, Duration)>,
+    next: Duration,
+    /// Whether an attempt had no answer, so that it may still be carried out.
+    is_unsure: bool,
+}
+
+impl Request {
+    fn new(method: Method, port: Port, path: String, body: String) -> Self {
+        Self {
+            method,
+            port,
+            path,
+            body,
+            attempt: None,
+            next: Duration::ZERO,
+            is_unsure: false,
+        }
     }
-    Ok(())
+
+    /// Sends the request to some daemon if that is due. Returns the status and the body of an answer
+    /// that is definite: not that of a daemon that could not carry it out.
+    fn step(&mut self, world: &mut Surroundings<'_>) -> Result<Option<(StatusCode, String)>, String> {
+        let now = world.now;
+        if let Some((answer, until)) = &mut self.attempt {
+            let answer = match answer.try_recv() {
+                Ok(Ok(answer)) => Some(answer),
+                Err(TryRecvError::Empty) if now < *until => return Ok(None),
+                _ => None,
+            };
+            self.attempt = None;
+            self.next = now + Duration::from_millis(world.rng.random_range(500..5_000));
+            let Some(answer) = answer else {
+                self.is_unsure = true;
+                return Ok(None);
+            };
+            let (status, body) = (
+                answer.status(),
+                String::from_utf8_lossy(answer.body()).into_owned(),
+            );
+            (world.trace)(&format!("{} {}: {status}", self.method, self.path));
+            if status.is_server_error() {
+                self.is_unsure = true;
+                if status == StatusCode::INTERNAL_SERVER_ERROR {
+                    return Err(format!("{} {}: {status} {body}", self.method, self.path));
+                }
+                return Ok(None);
+            }
+            return Ok(Some((status, body)));
+        }
+        if self.next <= now {
+            let host = &world.hosts[world.rng.random_range(0..world.hosts.len())];
+            (world.trace)(&format!(
+                "a client sends {} {} {} to {host}",
+                self.method, self.path, self.body
+            ));
+            let sent = world
+                .http
+                .call(&self.port.of(host), &self.method, &self.path, &self.body);
+            let answer = sent.map_err(|error| format!("{}: {error}", self.path))?;
+            self.attempt = Some((answer, now + PATIENCE));
+        }
+        Ok(None)
+    }
 }

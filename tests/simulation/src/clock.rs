@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use transom_common::ambient::{self, Ambient};
@@ -15,6 +15,8 @@ const BEGIN_SECONDS: i64 = 1_800_000_000;
 #[derive(Debug)]
 pub(crate) struct Clock {
     now: Cell<Duration>,
+    /// How far the clock of the machine whose turn it is differs.
+    offset: Cell<SignedDuration>,
     rng: RefCell<StdRng>,
 }
 
@@ -32,6 +34,7 @@ impl Clock {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             now: Cell::default(),
+            offset: Cell::default(),
             // Others numbers than those of the world.
             rng: RefCell::new(StdRng::seed_from_u64(!seed)),
         }
@@ -47,12 +50,18 @@ impl Clock {
     pub(crate) fn set(&self, now: Duration) {
         self.now.set(now);
     }
+
+    /// The turn of a machine whose clock differs by `offset` begins.
+    pub(crate) fn differ(&self, offset: SignedDuration) {
+        self.offset.set(offset);
+    }
 }
 
 impl Ambient for Clock {
     fn now(&self) -> Timestamp {
         let begin = Timestamp::from_second(BEGIN_SECONDS).unwrap_or_default();
-        begin.checked_add(self.now.get()).unwrap_or(begin)
+        let now = begin.checked_add(self.now.get()).unwrap_or(begin);
+        now.checked_add(self.offset.get()).unwrap_or(now)
     }
 
     fn random(&self) -> u64 {

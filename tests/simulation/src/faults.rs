@@ -24,6 +24,8 @@ const MAX_LATE: Duration = Duration::from_secs(20);
 pub(crate) enum Peer {
     Store,
     Master,
+    /// The other daemons, and clients.
+    Daemons,
 }
 
 /// A kind of fault.
@@ -51,6 +53,8 @@ pub(crate) enum Kind {
     AgentAway,
     /// The machine of an agent is reset; its tasks end.
     AgentReset,
+    /// The clock of a daemon's machine is wrong by up to an hour.
+    WrongClock,
 }
 
 pub(crate) const KINDS: &[Kind] = &[
@@ -68,6 +72,10 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::LostUpdates,
     Kind::AgentAway,
     Kind::AgentReset,
+    Kind::Partition(Peer::Daemons),
+    Kind::Slow(Peer::Daemons),
+    Kind::Loss(Peer::Daemons),
+    Kind::WrongClock,
 ];
 
 impl Kind {
@@ -76,7 +84,10 @@ impl Kind {
     }
 
     fn is_of_daemon(self) -> bool {
-        matches!(self, Self::Partition(_) | Self::Pause | Self::Kill | Self::Cut)
+        matches!(
+            self,
+            Self::Partition(_) | Self::Pause | Self::Kill | Self::Cut | Self::WrongClock
+        )
     }
 }
 
@@ -97,6 +108,10 @@ impl fmt::Display for Kind {
             Self::LostUpdates => "lost updates",
             Self::AgentAway => "disconnected agent",
             Self::AgentReset => "reset agent",
+            Self::Partition(Peer::Daemons) => "partition from daemons and clients",
+            Self::Slow(Peer::Daemons) => "slow requests",
+            Self::Loss(Peer::Daemons) => "lost requests",
+            Self::WrongClock => "wrong clock",
         })
     }
 }
@@ -201,6 +216,20 @@ impl Faults {
         !self.connects(Peer::Store, daemon)
             || self.has(Kind::Loss(Peer::Store), None)
             || self.slow_until.is_some_and(|until| now <= until + MAX_LATE)
+    }
+
+    /// Whether it is the time in which faults happen.
+    pub(crate) fn is_stormy(now: Duration) -> bool {
+        now.as_secs() % PERIOD.as_secs() < STORMY.as_secs()
+    }
+
+    /// What becomes of a request to a daemon. `from`: the daemon that forwards it.
+    pub(crate) fn fate_between(&self, from: Option<usize>, to: usize, rng: &mut StdRng) -> Fate {
+        let mut fate = self.fate(Peer::Daemons, to, rng);
+        if from.is_some_and(|from| !self.connects(Peer::Daemons, from)) {
+            (fate.request, fate.answer) = (None, None);
+        }
+        fate
     }
 
     /// What becomes of a call that a daemon makes now.

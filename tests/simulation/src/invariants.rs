@@ -9,7 +9,7 @@ use transom_store::Leadership;
 
 use crate::calls::Call;
 use crate::candidate::TTL;
-use crate::jobs;
+use crate::services::FRAMEWORKS;
 use crate::store::{HeldLease, Server};
 
 /// How long after the last fault everything must be in order again: calls that were made before have
@@ -33,10 +33,10 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// The job that it is about, if it is about one.
-    pub fn job(&self) -> Option<&str> {
-        let mut words = self.what.split([' ', ',']);
-        words.find(|word| word.starts_with("job-"))
+    /// The job or the app that it is about, if it is about one.
+    pub fn subject(&self) -> Option<&str> {
+        let mut words = self.what.split([' ', ',', '.', ':']);
+        words.find(|word| word.starts_with("job-") || word.starts_with("app-"))
     }
 }
 
@@ -58,6 +58,14 @@ pub(crate) struct View<'a> {
     /// Whether it has just lost a term that it had not given up.
     pub(crate) has_lost: bool,
     pub(crate) leadership: Option<Leadership>,
+}
+
+/// The name of the framework with this id or name.
+pub(crate) fn framework(id: &str, server: &Server) -> Option<&'static str> {
+    FRAMEWORKS.into_iter().find(|name| {
+        let stored = || server.get(&format!("{name}/framework-id"));
+        *name == id || stored().is_some_and(|stored| stored == id.as_bytes())
+    })
 }
 
 /// What the invariants remember between steps.
@@ -106,8 +114,11 @@ impl Invariants {
 
     /// Checks a call that the master accepts.
     pub(crate) fn check_call(&mut self, call: &Call, server: &Server) -> Result<(), String> {
+        let Some(framework) = call.framework.as_deref().and_then(|id| framework(id, server)) else {
+            return Ok(());
+        };
         for task in &call.tasks {
-            let record = server.get(&format!("{}/tasks/{task}", jobs::PREFIX));
+            let record = server.get(&format!("{framework}/tasks/{task}"));
             if call.is_launch() && record.is_none() {
                 return Err(format!("{task} is launched and not stored"));
             }

@@ -23,8 +23,8 @@ struct Arguments {
     /// The number of simulations, with the seeds that follow.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// A job, such as `job-7`, of which the last events are shown.
-    #[arg(long, value_name = "JOB")]
+    /// A job or an app, such as `job-7` or `app-2`, of which the last events are shown.
+    #[arg(long, value_name = "NAME")]
     about: Option<String>,
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = Output::Text)]
@@ -78,10 +78,10 @@ fn carry_out(arguments: &Arguments) -> anyhow::Result<bool> {
             Output::Text => print(&report, began.elapsed()),
         }
         if let Some(violation) = &report.violation {
-            if let (Some(job), None) = (violation.job(), &options.about) {
-                options.about = Some(job.to_owned());
+            if let (Some(subject), None) = (violation.subject(), &options.about) {
+                options.about = Some(subject.to_owned());
                 let events = run(&options)?.about.join("\n");
-                eprintln!("Events about {job}:\n{events}\n\nLast events:");
+                eprintln!("Events about {subject}:\n{events}\n\nLast events:");
             }
             eprintln!(
                 "{violation}\n\nRepeat it with: cargo xtask simulate --seed {} --hours {}",
@@ -96,7 +96,7 @@ fn carry_out(arguments: &Arguments) -> anyhow::Result<bool> {
 fn print(report: &Report, took: Duration) {
     let faults: u64 = report.faults.values().sum();
     println!(
-        "seed {}: {:.1} h in {:.1} s, {} events, {faults} faults, {} terms, {} writes, {} jobs, {}",
+        "seed {}: {:.1} h in {:.1} s, {} events, {faults} faults, {} terms, {} writes, {} jobs, {} changes of apps, {}",
         report.seed,
         report.hours,
         took.as_secs_f64(),
@@ -104,6 +104,7 @@ fn print(report: &Report, took: Duration) {
         report.terms,
         report.writes,
         report.jobs,
+        report.changes,
         if report.violation.is_some() {
             "VIOLATED"
         } else {

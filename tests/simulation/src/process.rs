@@ -20,6 +20,11 @@ impl Process {
         Ok(Self(runtime))
     }
 
+    /// Starts a task beside the program.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+
     /// Lets the tasks run for `time`, then calls `observe` at the time that the process sees.
     pub(crate) fn run<T>(&self, time: Duration, observe: impl FnOnce() -> T) -> T {
         self.0.block_on(async {

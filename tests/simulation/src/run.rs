@@ -6,25 +6,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use jiff::SignedDuration;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use transom_cluster::Client;
+use transom_framework::Framework;
 use transom_minicluster::simulated::Cluster;
 use transom_store::conformance;
 
 use crate::agents::Agents;
 use crate::calls::Call;
 use crate::candidate::{self, Board, LEASE};
-use crate::clients::Clients;
+use crate::clients::{Clients, Surroundings};
 use crate::clock::Clock;
 use crate::faults::{Fault, Faults, Kind, Peer};
-use crate::invariants::{Invariants, View, Violation};
-use crate::jobs;
+use crate::http::Http;
+use crate::invariants::{Invariants, View, Violation, framework};
 use crate::network::{Network, Stage};
 use crate::process::Process;
+use crate::services;
 use crate::store::{Fate, Sabotage, Server};
 use crate::trace::Trace;
+use crate::zones::Shown;
 
 /// The time between two turns of a daemon.
 const STEP: Duration = Duration::from_millis(10);
@@ -44,7 +48,7 @@ pub struct Options {
     pub time: Duration,
     /// A breach of the store's contract, to see that it is found.
     pub sabotage: Option<Sabotage>,
-    /// A job: the events about it are part of the report.
+    /// A job or an app: the events about it are part of the report.
     pub about: Option<String>,
 }
 
@@ -65,6 +69,8 @@ pub struct Report {
     pub writes: u64,
     /// Jobs that ran to their end.
     pub jobs: u64,
+    /// Changes of apps that were accepted.
+    pub changes: u64,
     /// Faults, by kind.
     pub faults: BTreeMap<String, u64>,
     /// The last events about [`Options::about`].
@@ -76,7 +82,11 @@ pub struct Report {
 
 /// A daemon's machine.
 struct Machine {
+    host: String,
     address: String,
+    /// How far its clock is wrong.
+    offset: SignedDuration,
+    shown: Shown,
     /// `None` while it is killed.
     process: Option<Process>,
     is_paused: bool,
@@ -99,7 +109,9 @@ struct World {
     cluster: Cluster,
     network: Network,
     agents: Agents,
+    http: Http,
     clients: Clients,
+    hosts: Vec<String>,
     clock: Rc<Clock>,
     /// An arbitrary time, at which the simulation begins.
     began: Instant,
@@ -116,7 +128,10 @@ struct World {
 /// If no runtime can be started.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     let machines = (0..DAEMONS).map(|number| Machine {
-        address: address(number),
+        host: host(number),
+        address: format!("{}:8080", host(number)),
+        offset: SignedDuration::ZERO,
+        shown: Shown::default(),
         process: None,
         is_paused: false,
         missed: Duration::ZERO,
@@ -134,7 +149,9 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         cluster: Cluster::new(AGENTS, began),
         network: Network::default(),
         agents: Agents::default(),
-        clients: Clients::default(),
+        http: Http::default(),
+        clients: Clients::new(),
+        hosts: (0..DAEMONS).map(host).collect(),
         clock,
         began,
         steps: 0,
@@ -170,6 +187,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         terms: world.terms,
         writes: world.writes,
         jobs: world.clients.finished(),
+        changes: world.clients.changes(),
         faults: world.faults.counts,
         violation,
     })
@@ -187,13 +205,15 @@ impl World {
             transport: Some(Arc::new(self.network.connect(daemon))),
             ..transom_cluster::Config::default()
         })?;
-        let program = candidate::run(
+        machine.shown = Shown::default();
+        let world = services::World {
+            host: machine.host.clone(),
             store,
             cluster,
-            machine.address.clone(),
-            name,
-            machine.board.clone(),
-        );
+            transport: Arc::new(self.http.connect(daemon)),
+            check: self.agents.check(),
+        };
+        let program = candidate::run(world, machine.address.clone(), name, machine.board.clone());
         machine.process = Some(Process::start(program)?);
         Ok(())
     }
@@ -205,14 +225,16 @@ impl World {
         self.clock.set(self.now);
         self.change_faults()?;
         let (faults, rng, trace, now) = (&self.faults, &mut self.rng, &mut self.trace, self.now);
-        let (leader, mut outcome) = (self.server.lease_holder(now), Ok(()));
+        let holders = Holders::of(&self.server, now);
+        let mut outcome = Ok(());
         self.server.step(
             now,
             |daemon| faults.fate(Peer::Store, daemon, rng),
-            |daemon, call, is_write| {
+            |daemon, call, written| {
                 trace.add(now, &format!("daemon-{daemon}: {call}"));
-                if is_write && leader.as_deref() != Some(&address(daemon)) {
-                    outcome = Err(format!("daemon-{daemon} writes and does not lead"));
+                let foreign = written.iter().find(|key| !holders.may_write(&host(daemon), key));
+                if let Some(key) = foreign {
+                    outcome = Err(format!("daemon-{daemon} writes {key} and does not lead"));
                 }
             },
         );
@@ -224,7 +246,9 @@ impl World {
         }
         for machine in &mut self.machines {
             let acted = machine.acts;
+            self.clock.differ(machine.offset);
             machine.turn();
+            self.clock.differ(SignedDuration::ZERO);
             machine.has_lost = acted && !machine.acts && machine.board.with(|observed| observed.has_lost);
             if machine.acts != acted {
                 self.terms += u64::from(machine.acts);
@@ -244,6 +268,7 @@ impl World {
             match fault.kind {
                 Kind::Pause => self.machines[fault.target].is_paused = false,
                 Kind::Kill => self.start(fault.target)?,
+                Kind::WrongClock => self.machines[fault.target].offset = SignedDuration::ZERO,
                 Kind::AgentAway | Kind::AgentReset => self.cluster.reconnect_agent(fault.target, time),
                 _ => {}
             }
@@ -268,8 +293,16 @@ impl World {
                 .restart_master(fault.until.saturating_sub(self.now), time),
             Kind::Cut => self.network.cut(fault.target, &mut self.cluster, time),
             Kind::LostUpdates => self.cluster.lose_updates(self.rng.random_range(1..10)),
-            Kind::AgentAway => self.cluster.disconnect_agent(fault.target, time),
+            Kind::WrongClock => {
+                let seconds = self.rng.random_range(-3_600..3_600);
+                self.machines[fault.target].offset = SignedDuration::from_secs(seconds);
+            }
+            Kind::AgentAway => {
+                self.cluster.disconnect_agent(fault.target, time);
+                self.agents.disturb(fault.target);
+            }
             Kind::AgentReset => {
+                self.agents.disturb(fault.target);
                 self.cluster.disconnect_agent(fault.target, time);
                 self.agents.reset(fault.target, self.now);
             }
@@ -284,7 +317,7 @@ impl World {
             self.cluster.tick(time);
         }
         let (trace, server, invariants) = (&mut self.trace, &self.server, &mut self.invariants);
-        let leader = self.server.lease_holder(now);
+        let holders = Holders::of(server, now);
         let mut outcome = Ok(());
         self.network.step(
             now,
@@ -295,7 +328,9 @@ impl World {
             |request, stage| {
                 let call = Call::of(request);
                 let Stage::Answered(status) = stage else {
-                    if leader.as_deref() != Some(&address(request.daemon)) && !call.is_of_document() {
+                    let of = call.framework.as_deref();
+                    let of = of.and_then(|id| framework(id, server));
+                    if of.is_some_and(|name| !holders.leads(&host(request.daemon), name)) {
                         outcome = Err(format!(
                             "daemon-{} calls {call} and does not lead",
                             request.daemon
@@ -311,17 +346,28 @@ impl World {
             },
         );
         outcome?;
-        self.agents
-            .step(now, &mut self.cluster, time, &mut self.rng, |event| {
-                self.trace.add(now, event);
-            })?;
-        let mut machines = self.machines.iter();
-        let leader = machines.rfind(|machine| machine.runs() && machine.acts);
-        let leader = leader.map(|machine| &machine.board);
-        self.clients.step(now, leader, &mut self.rng, |event| {
+        let (agents, is_stormy) = (&mut self.agents, Faults::is_stormy(now));
+        agents.step(now, is_stormy, &mut self.cluster, time, &mut self.rng, |event| {
             self.trace.add(now, event);
+        })?;
+        let machines = &self.machines;
+        self.http.step(now, &self.faults, &mut self.rng, |daemon, port| {
+            let machine = &machines[daemon];
+            let process = machine.process.as_ref()?;
+            let router = machine.board.with(|observed| observed.services.router(port))?;
+            Some((process, router))
         });
-        Ok(())
+        self.clients.step(&mut Surroundings {
+            now,
+            calm: self.invariants.calm(now),
+            is_stormy,
+            hosts: &self.hosts,
+            http: &self.http,
+            server: &self.server,
+            agents: &self.agents,
+            rng: &mut self.rng,
+            trace: &mut |event| self.trace.add(now, event),
+        })
     }
 
     fn check(&mut self) -> Result<(), String> {
@@ -335,18 +381,19 @@ impl World {
                     return Err(format!("the acknowledged write {key} is not in the store"));
                 }
             }
-            for job in machine
-                .board
-                .with(|observed| std::mem::take(&mut observed.accepted))
-            {
-                if !self.server.contains(&format!("{}{job}", jobs::ACCEPTED)) {
-                    return Err(format!("the accepted {job} is not in the store"));
-                }
-                self.clients.accepted(&job, self.now);
+            if let Some(failure) = machine.board.with(|observed| observed.services.failure.take()) {
+                return Err(format!("{}: {failure}", machine.host));
             }
         }
         let calm = self.invariants.calm(self.now);
-        self.clients.check(self.now, calm, &self.server, &self.agents)?;
+        if self.now.as_millis().is_multiple_of(1_000) {
+            for machine in self.machines.iter_mut().filter(|machine| machine.runs()) {
+                let discovery = machine.board.with(|observed| observed.services.discovery.clone());
+                let zone = discovery.and_then(|discovery| discovery.zone());
+                let checked = machine.shown.check(zone, self.now, calm, &self.agents);
+                checked.map_err(|what| format!("{}: {what}", machine.host))?;
+            }
+        }
         let running = self.machines.iter().filter(|machine| machine.runs());
         let views = running.map(|machine| View {
             address: &machine.address,
@@ -397,8 +444,30 @@ impl Machine {
     }
 }
 
-fn address(daemon: usize) -> String {
-    format!("daemon-{daemon}:8080")
+fn host(daemon: usize) -> String {
+    format!("daemon-{daemon}")
+}
+
+/// Who holds the leases.
+struct Holders(Vec<(&'static str, Option<String>)>);
+
+impl Holders {
+    fn of(server: &Server, now: Duration) -> Self {
+        let holder = |lease: &str| server.lease_holder(lease, now).map(str::to_owned);
+        let mut holders = vec![("writes", holder(LEASE))];
+        holders.extend(services::FRAMEWORKS.map(|name| (name, holder(&Framework::lease(name)))));
+        Self(holders)
+    }
+
+    fn leads(&self, host: &str, framework: &str) -> bool {
+        let found = self.0.iter().find(|(name, _)| *name == framework);
+        found.is_some_and(|(_, holder)| holder.as_deref() == Some(host))
+    }
+
+    /// Only the leader writes the records of a framework.
+    fn may_write(&self, host: &str, key: &str) -> bool {
+        self.leads(host, key.split('/').next().unwrap_or_default())
+    }
 }
 
 /// Runs the tests that every store must pass on the simulated one, without faults.

@@ -16,8 +16,6 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use transom_store::{Batch, Entry, Error, Feed, Lease, Notice, Result, Store, Watch, limits};
 
-use crate::candidate::LEASE;
-
 /// How long a call waits for its answer, as with a Redis.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -160,10 +158,10 @@ impl Server {
         self.entries.contains_key(key)
     }
 
-    /// The address of the daemon that holds the lease of leaders.
-    pub(crate) fn lease_holder(&self, now: Duration) -> Option<String> {
-        let held = self.holder(LEASE, now)?;
-        Some(held.holder.split_once(' ')?.1.to_owned())
+    /// The host of the daemon that holds a lease.
+    pub(crate) fn lease_holder(&self, lease: &str, now: Duration) -> Option<&str> {
+        let held = self.holder(lease, now)?;
+        held.holder.split_once(' ')?.1.split(':').next()
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Bytes> {
@@ -171,12 +169,12 @@ impl Server {
     }
 
     /// Takes new calls, carries out those that are due, and delivers answers. Reports each call that
-    /// is carried out, with its daemon, and whether it is an accepted write.
+    /// is carried out, with its daemon, and the keys of an accepted write.
     pub(crate) fn step(
         &mut self,
         now: Duration,
         mut fate: impl FnMut(usize) -> Fate,
-        mut report: impl FnMut(usize, &str, bool),
+        mut report: impl FnMut(usize, &str, &[&str]),
     ) {
         let calls = std::mem::take(&mut *lock(&self.calls));
         for call in calls {
@@ -198,9 +196,13 @@ impl Server {
                 Err(Error::Fenced { .. }) => "fenced".to_owned(),
                 Err(error) => error.to_string(),
             };
-            let is_write = result.is_ok() && matches!(call.operation, Operation::Commit(_));
-            let event = format!("{}: {outcome}", call.operation);
-            report(call.daemon, &event, is_write);
+            let written: Vec<&str> = match &call.operation {
+                Operation::Commit(batch) if result.is_ok() => {
+                    batch.changes().iter().map(|change| change.key.as_str()).collect()
+                }
+                _ => Vec::new(),
+            };
+            report(call.daemon, &format!("{}: {outcome}", call.operation), &written);
             match answer_delay {
                 Some(delay) => {
                     let key = self.in_order(call.daemon, true, now + delay);

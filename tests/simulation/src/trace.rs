@@ -15,7 +15,7 @@ const MAX_ABOUT: usize = 100;
 /// All events of a run: their digest and their number, and the last ones as text.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// A job; only events about it are kept as text.
+    /// A job or an app; only events about it are kept as text.
     about: Option<String>,
     digest: Sha256,
     events: u64,
@@ -33,11 +33,20 @@ impl Trace {
     /// Adds an event.
     pub(crate) fn add(&mut self, at: Duration, event: &str) {
         let line = format!("{:>12.2} s  {event}", at.as_secs_f64());
+        if std::env::var_os("SIM_TRACE").is_some() {
+            println!("{line}");
+        }
         self.digest.update(line.as_bytes());
         self.digest.update(b"\n");
         self.events += 1;
         let max_shown = match &self.about {
-            Some(about) if !event.split([' ', ':', '/', ',']).any(|word| word == about) => return,
+            Some(about)
+                if !event
+                    .split([' ', ':', '/', ',', '.', '?'])
+                    .any(|word| word == about) =>
+            {
+                return;
+            }
             Some(_) => MAX_ABOUT,
             None => MAX_SHOWN,
         };
