@@ -54,6 +54,7 @@ pub(super) async fn maintain(
         let wait = BACKOFF.jittered(failures);
         failures = failures.saturating_add(1);
         tokio::select! {
+            biased;
             () = token.cancelled() => return,
             () = sleep(wait) => {}
         }
@@ -95,6 +96,7 @@ impl Session {
     /// Runs until the session is lost (returns why) or cancelled (none).
     async fn run(mut self, token: CancellationToken) -> Option<Lost> {
         let client = tokio::select! {
+            biased;
             () = token.cancelled() => return None,
             connected = self.connect() => match connected {
                 Ok(client) => client,
@@ -103,6 +105,7 @@ impl Session {
         };
         let mut states = client.state_watcher();
         let outcome = tokio::select! {
+            biased;
             () = token.cancelled() => None,
             lost = self.follow(&client, &mut states) => Some(lost),
         };
@@ -174,6 +177,7 @@ impl Session {
         let mut change = std::pin::pin!(change.changed());
         loop {
             let state = tokio::select! {
+                biased;
                 event = &mut change => event.session_state,
                 state = states.changed() => match state {
                     SessionState::Disconnected => {
