@@ -1,11 +1,12 @@
 //! The configuration of the connection to the cluster manager.
 
-use crate::detector::{SCHEME, ZooKeeper, masked};
+use crate::detector::{SCHEME, View, ZooKeeper, masked};
 use crate::error::{Error, Result};
 use crate::transport::Transport;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use transom_common::Secret;
 use url::Url;
 
@@ -44,6 +45,9 @@ pub struct Config {
     pub zookeeper_timeout: Duration,
     /// What takes the place of the network.
     pub transport: Option<Arc<dyn Transport>>,
+    /// What takes the place of sessions with ZooKeeper: the registered masters. Used where `masters`
+    /// is an address of ZooKeeper.
+    pub detected: Option<watch::Receiver<Arc<View>>>,
 }
 
 /// Omits secrets.
@@ -63,6 +67,7 @@ impl fmt::Debug for Config {
             .field("state_timeout", &self.state_timeout)
             .field("zookeeper_timeout", &self.zookeeper_timeout)
             .field("transport", &self.transport)
+            .field("detected", &self.detected)
             .finish()
     }
 }
@@ -92,6 +97,7 @@ impl Default for Config {
             state_timeout: Duration::from_mins(5),
             zookeeper_timeout: Duration::from_secs(10),
             transport: None,
+            detected: None,
         }
     }
 }

@@ -30,13 +30,13 @@ use url::Url;
 
 /// The known masters.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct View {
+pub struct View {
     /// The masters with a valid registration, in the order of their numbers.
-    pub(crate) masters: Vec<Arc<Master>>,
+    pub masters: Vec<Arc<Master>>,
     /// Whether the first of them leads: not when an earlier registration is invalid.
-    pub(crate) has_leader: bool,
+    pub has_leader: bool,
     /// Why this may be outdated, or why no master is known.
-    pub(crate) problem: Option<String>,
+    pub problem: Option<String>,
 }
 
 impl View {
@@ -89,6 +89,18 @@ impl Detector {
                 task: Mutex::new(Some(task)),
             }),
         })
+    }
+
+    /// Without a task: `views` come from elsewhere, and continue after [`Self::close`].
+    pub(crate) fn detected(zookeeper: ZooKeeper, views: watch::Receiver<Arc<View>>) -> Self {
+        Self {
+            zookeeper: Arc::new(zookeeper),
+            views,
+            owner: Arc::new(Owner {
+                token: CancellationToken::new(),
+                task: Mutex::default(),
+            }),
+        }
     }
 
     /// Stops the task and waits until it has ended.
@@ -291,6 +303,21 @@ mod tests {
             let now = next_masters();
             assert_eq!(now.is_ready(), news, "{now:?}");
         }
+    }
+
+    #[test]
+    fn detected_masters_need_no_session_and_no_runtime() {
+        let (a, sender) = (master("info_1", 1), watch::Sender::default());
+        let client = crate::Client::new(crate::Config {
+            masters: vec!["zk://h:2181/mesos".to_owned()],
+            detected: Some(sender.subscribe()),
+            ..crate::Config::default()
+        });
+        let client = client.unwrap();
+        assert!(client.follows_zookeeper());
+        assert_eq!(client.leader(), None);
+        sender.send_replace(view(std::slice::from_ref(&a)));
+        assert_eq!(client.leader(), Some(a));
     }
 
     #[test]

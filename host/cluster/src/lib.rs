@@ -11,7 +11,8 @@
 //! * [`recordio`] splits a stream into records.
 //! * [`Client::with_guard`] restricts calls for a framework with a [`LeadershipGuard`], for several
 //!   processes of which one is the leader.
-//! * [`Config::transport`] takes the place of the network, for simulations.
+//! * [`Config::transport`] takes the place of the network, and [`Config::detected`] that of ZooKeeper,
+//!   for simulations.
 //!
 //! Guarantees: an event is returned when its last byte has arrived, and not only when the next one
 //! begins. Missing heartbeats end a silent stream. Calls never use the subscription's connection.
@@ -44,7 +45,7 @@ pub mod v1;
 
 pub use client::{Client, ListedFramework};
 pub use config::{Config, Credentials, ServiceAccount, Tls};
-pub use detector::{Master, masked};
+pub use detector::{Master, View as MastersView, masked};
 pub use error::{Error, Result, TransportError};
 pub use ids::{
     AgentId, ContainerId, ExecutorId, FrameworkId, OfferId, OperationId, ResourceProviderId, TaskId,

@@ -51,7 +51,10 @@ impl Masters {
         let source = match config.source()? {
             Source::Listed(urls) => MasterSource::List(urls.into()),
             Source::ZooKeeper(zookeeper, fallback) => MasterSource::ZooKeeper(
-                Detector::start(zookeeper, config.zookeeper_timeout)?,
+                match &config.detected {
+                    Some(views) => Detector::detected(zookeeper, views.clone()),
+                    None => Detector::start(zookeeper, config.zookeeper_timeout)?,
+                },
                 fallback.into(),
             ),
         };
