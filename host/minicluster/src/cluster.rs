@@ -66,7 +66,9 @@ impl Config {
             addr,
             started: epoch(),
         };
-        let state = State::new(config.clone(), master, standby_addr, Instant::now());
+        let standbys = standby_addr.map(|addr| (config.hostname.clone(), addr));
+        let standbys = standbys.into_iter().collect();
+        let state = State::new(config.clone(), master, standbys, Instant::now());
         let run = RunFunctions {
             task: Box::new(|shared, launch, kills| {
                 Box::pin(async move { agent::runner::run(&shared, launch, kills).await })

@@ -1,6 +1,7 @@
 //! The HTTP server of the master and the agents: connections, bodies, plain responses.
 
 use crate::{
+    config::Config,
     guard,
     shared::Shared,
     state::Port,
@@ -11,9 +12,9 @@ use crate::{
 };
 use base64::Engine;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, future::BoxFuture, stream};
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
+use http_body_util::{BodyExt, Collected, Full, Limited, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
@@ -165,12 +166,25 @@ pub(crate) async fn read_call(
     headers: &HeaderMap,
     body: Incoming,
 ) -> Result<Value, Rejection> {
-    if method != Method::POST {
-        return Err(not_allowed(method, &["POST"]));
+    check_post(method)?;
+    parse_call(message, headers, &read_body(body).await?)
+}
+
+pub(crate) fn check_post(method: &Method) -> Result<(), Rejection> {
+    if method == Method::POST {
+        return Ok(());
     }
-    let body = read_body(body).await?;
+    Err(not_allowed(method, &["POST"]))
+}
+
+/// Parses the body of a call.
+pub(crate) fn parse_call(
+    message: &schema::Message,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Value, Rejection> {
     check_content_type(headers)?;
-    schema::read_body(message, "Call", &body).map_err(|why| rejection(StatusCode::BAD_REQUEST, why))
+    schema::read_body(message, "Call", body).map_err(|why| rejection(StatusCode::BAD_REQUEST, why))
 }
 
 /// The path without a trailing slash and without the prefix of the master (`/master`) or the agent.
@@ -230,6 +244,13 @@ pub(crate) fn with_content_type(
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
+}
+
+/// A response whose body is not a stream.
+pub(crate) fn complete(response: Response<Body>) -> Response<Bytes> {
+    let (parts, body) = response.into_parts();
+    let body = body.collect().now_or_never().and_then(Result::ok);
+    Response::from_parts(parts, body.map(Collected::to_bytes).unwrap_or_default())
 }
 
 fn full_body(body: Bytes) -> Body {
@@ -315,9 +336,9 @@ pub(crate) fn queue_stream<T: Send + Sync>(
 /// ignored like an unknown parameter.
 ///
 /// [`Config::jsonp`]: crate::Config::jsonp
-pub(crate) fn query(shared: &Shared, uri: &http::Uri) -> BTreeMap<String, String> {
+pub(crate) fn query(config: &Config, uri: &http::Uri) -> BTreeMap<String, String> {
     let mut query = form(uri.query().unwrap_or_default());
-    if !shared.config.jsonp {
+    if !config.jsonp {
         query.remove("jsonp");
     }
     query
@@ -422,11 +443,11 @@ pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Rejection> {
 /// The principal of the client: `Ok(None)` if the cluster requires no credentials, the principal if
 /// the credentials are valid, otherwise the 401 response.
 pub(crate) fn authenticate(
-    shared: &Shared,
+    config: &Config,
     headers: &HeaderMap,
     realm: &str,
 ) -> Result<Option<String>, Rejection> {
-    if shared.config.credentials.is_empty() {
+    if config.credentials.is_empty() {
         return Ok(None);
     }
     let credentials = headers
@@ -443,8 +464,7 @@ pub(crate) fn authenticate(
         .as_deref()
         .and_then(|credentials| credentials.split_once(':'))
         .filter(|(principal, secret)| {
-            shared
-                .config
+            config
                 .credentials
                 .iter()
                 .any(|(known_principal, known_secret)| known_principal == principal && known_secret == secret)

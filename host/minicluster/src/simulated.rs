@@ -1,33 +1,61 @@
 //! The cluster without listeners, processes and a clock of its own, for simulations: the same state
 //! and rules, driven by the caller.
 //!
-//! Only the scheduler API is served. The caller passes the time, delivers answers and events, and
-//! runs the tasks ([`Cluster::orders`], [`Cluster::report`]).
+//! The masters' APIs and documents are served, without the routes for maintenance and teardown. The
+//! caller passes the time, delivers answers and events, and runs the tasks ([`Cluster::orders`],
+//! [`Cluster::report`]).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ::http::Response;
+use ::http::request::Parts;
 use bytes::Bytes;
-use http::StatusCode;
-use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::config::{AgentConfig, Config, Registry};
+use crate::http::{complete, json, not_found};
+use crate::master::http;
 use crate::state::{
     self, AgentId, AgentUpdate, Effect, FrameworkId, Gate, Master, Port, Restart, State, TaskKey, TaskState,
-    VERSION, epoch, validate_scheduler_call,
+    epoch,
 };
-use crate::wire::{json as doc, messages, schema};
 
 pub use crate::wire::recordio::ConnectionCut;
 
-/// A cluster with one master.
+/// A restart of the leading master.
+const RESTART: Restart = Restart {
+    registry: Registry::ReplicatedLog,
+    down: Duration::ZERO,
+    election: Duration::ZERO,
+    starting: Duration::from_millis(200),
+    recovery: Duration::from_millis(800),
+    swaps_leader: false,
+    away: None,
+};
+/// How long masters redirect to the dead one although ZooKeeper names another one.
+const UNAWARE: Duration = Duration::from_millis(300);
+/// How long after that they know of no leader.
+const ELECTING: Duration = Duration::from_millis(300);
+
+/// A cluster with one or more masters, one of which leads.
 #[derive(Debug)]
 pub struct Cluster {
     state: State,
-    master: SocketAddr,
+    masters: Vec<SocketAddr>,
     agents: Vec<SocketAddr>,
+    /// In the order of their numbers.
+    registrations: Vec<Registration>,
+}
+
+/// A master's registration in ZooKeeper.
+#[derive(Debug)]
+struct Registration {
+    number: u64,
+    master: SocketAddr,
+    from: Instant,
+    until: Option<Instant>,
 }
 
 /// The answer to a request.
@@ -36,7 +64,7 @@ pub enum Answer {
     /// The connection is refused.
     Refused,
     /// A complete answer.
-    Complete(StatusCode, String),
+    Complete(Response<Bytes>),
     /// An event stream; an error is the end of its connection.
     Stream(Subscription),
 }
@@ -44,11 +72,11 @@ pub enum Answer {
 /// An open event stream.
 #[derive(Debug)]
 pub struct Subscription {
-    /// The header `Mesos-Stream-Id`.
-    pub stream_id: String,
-    /// The framework's id; `None` if the stream has only an error.
+    /// The header `Mesos-Stream-Id`; `None` for an operator's stream.
+    pub stream_id: Option<String>,
+    /// The framework's id; `None` if the stream has only an error, or is an operator's.
     pub framework: Option<String>,
-    /// The records.
+    /// The records. Dropping this ends an operator's stream.
     pub events: mpsc::Receiver<Result<Bytes, ConnectionCut>>,
 }
 
@@ -91,9 +119,13 @@ pub enum Report {
 }
 
 impl Cluster {
-    /// A cluster with `agents` agents of 4 CPUs and 4096 MB.
-    pub fn new(agents: u8, now: Instant) -> Self {
-        let master = SocketAddr::from(([10, 0, 0, 1], 5050));
+    /// A cluster with `agents` agents of 4 CPUs and 4096 MB, at 10.0.1.1:5051 and so on, and that
+    /// many masters, at 10.0.0.1:5050 and so on.
+    pub fn new(agents: u8, masters: u8, now: Instant) -> Self {
+        let masters: Vec<SocketAddr> = (1..=masters.max(1))
+            .map(|number| SocketAddr::from(([10, 0, 0, number], 5050)))
+            .collect();
+        let leader = masters[0];
         let addrs: Vec<SocketAddr> = (1..=agents)
             .map(|number| SocketAddr::from(([10, 0, 1, number], 5051)))
             .collect();
@@ -103,70 +135,77 @@ impl Cluster {
         };
         let identity = Master {
             id: state::new_uuid().to_string(),
-            hostname: master.ip().to_string(),
+            hostname: leader.ip().to_string(),
             cluster: "simulated".to_owned(),
-            addr: master,
+            addr: leader,
             started: epoch(),
         };
-        let mut state = State::new(config.clone(), identity, None, now);
+        let standbys = masters[1..].iter().map(|addr| (addr.ip().to_string(), *addr));
+        let mut state = State::new(config.clone(), identity, standbys.collect(), now);
         for (config, addr) in config.agents.into_iter().zip(&addrs) {
             let id = state.new_agent_id();
             state.add_agent(id, config, *addr, PathBuf::from("/simulated"), now);
         }
         Self {
             state,
-            master,
+            registrations: (0..)
+                .zip(&masters)
+                .map(|(number, master)| Registration {
+                    number,
+                    master: *master,
+                    from: now,
+                    until: None,
+                })
+                .collect(),
+            masters,
             agents: addrs,
         }
     }
 
-    /// The master's address.
-    pub fn master(&self) -> SocketAddr {
-        self.master
+    /// The masters' addresses. The first one leads from the start.
+    pub fn masters(&self) -> &[SocketAddr] {
+        &self.masters
     }
 
-    /// Answers a request to the master.
-    pub fn answer(&mut self, path: &str, stream_id: Option<&str>, body: &[u8], now: Instant) -> Answer {
-        let state = &mut self.state;
-        if state.gate(&Port::Master(self.master), now) == Gate::Closed {
+    /// The masters' registrations in ZooKeeper, with their numbers. The first one leads.
+    pub fn registered(&self, now: Instant) -> Vec<(u64, SocketAddr)> {
+        let current = self.registrations.iter().filter(|registration| {
+            registration.from <= now && registration.until.is_none_or(|until| now < until)
+        });
+        current
+            .map(|registration| (registration.number, registration.master))
+            .collect()
+    }
+
+    /// The master that ZooKeeper names as the leader.
+    pub fn leader_by_zookeeper(&self, now: Instant) -> Option<SocketAddr> {
+        self.registered(now).first().map(|(_, master)| *master)
+    }
+
+    /// Answers a request that is sent to `address`. At an agent's address nothing is found.
+    pub fn answer(&mut self, address: SocketAddr, head: &Parts, body: &[u8], now: Instant) -> Answer {
+        if self.agents.contains(&address) {
+            return Answer::Complete(complete(not_found().into_response()));
+        }
+        let is_closed = self.state.gate(&Port::Master(address), now) == Gate::Closed;
+        if is_closed || !self.masters.contains(&address) {
             return Answer::Refused;
         }
-        let text = |status, text: &str| Answer::Complete(status, text.to_owned());
-        if state.is_starting(self.master, now) {
-            return text(StatusCode::NOT_FOUND, "");
-        }
-        state.recover(now);
-        match path {
-            "/version" | "/master/version" => {
-                return Answer::Complete(StatusCode::OK, json!({"version": VERSION}).to_string());
-            }
-            "/api/v1/scheduler" => {}
-            _ => return text(StatusCode::NOT_FOUND, ""),
-        }
-        if state.is_recovering() {
-            return text(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Master has not finished recovery",
-            );
-        }
-        let call = match schema::read_body(&messages::SCHEDULER_CALL, "Call", body) {
-            Ok(call) => call,
-            Err(why) => return Answer::Complete(StatusCode::BAD_REQUEST, why),
-        };
-        if let Err(why) = validate_scheduler_call(&call, None) {
-            return Answer::Complete(StatusCode::BAD_REQUEST, why);
-        }
-        if doc::text(&call, &["type"]) == Some("SUBSCRIBE") {
-            let subscribed = state.subscribe(&call, now);
-            return Answer::Stream(Subscription {
-                stream_id: subscribed.stream_id,
+        match http::answer(&mut self.state, address, head, body, now) {
+            Ok(http::Answer::Complete(response)) => Answer::Complete(complete(response)),
+            Ok(http::Answer::Document(document)) => Answer::Complete(complete(json(&document))),
+            Ok(http::Answer::Framework(subscribed)) => Answer::Stream(Subscription {
+                stream_id: Some(subscribed.stream_id),
                 framework: subscribed.framework.map(|id| id.as_str().to_owned()),
                 events: subscribed.events,
-            });
+            }),
+            Ok(http::Answer::Operator(events)) => Answer::Stream(Subscription {
+                stream_id: None,
+                framework: None,
+                events,
+            }),
+            Err(rejection) => Answer::Complete(complete(rejection.into_response())),
         }
-        let reply = state.scheduler_call(&call, stream_id, None, now);
-        let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Answer::Complete(status, reply.body)
     }
 
     /// The client of a stream has disconnected.
@@ -224,17 +263,47 @@ impl Cluster {
         }
     }
 
-    /// Kills the master, and starts it again after `down`. It keeps its list of agents.
+    /// Kills the leading master, and starts it again after `down`. It keeps its list of agents, and
+    /// its session with ZooKeeper. Does nothing while no master leads.
     pub fn restart_master(&mut self, down: Duration, now: Instant) {
+        self.state.recover(now);
+        if !self.state.is_electing() {
+            let restart = Restart { down, ..RESTART };
+            self.state.restart_master(restart, now);
+        }
+    }
+
+    /// Kills the leading master. After `election` ZooKeeper names another one, which learns of it
+    /// later. The killed one is started again after `down`, but not before the other one leads, and
+    /// then follows. Does nothing while no master leads.
+    ///
+    /// One master at a time can be down: an earlier one is up again.
+    pub fn fail_over(&mut self, down: Duration, election: Duration, now: Instant) {
+        self.state.recover(now);
+        if self.state.is_electing() {
+            return;
+        }
+        let (leader, named) = (self.state.master.addr, now + election);
         let restart = Restart {
-            registry: Registry::ReplicatedLog,
-            down,
-            election: Duration::ZERO,
-            starting: Duration::from_millis(200),
-            recovery: Duration::from_millis(800),
-            swaps_leader: false,
+            down: election + UNAWARE,
+            election: ELECTING,
+            swaps_leader: true,
+            away: Some(down),
+            ..RESTART
         };
         self.state.restart_master(restart, now);
+        let number = self.registrations.last().map_or(0, |last| last.number + 1);
+        self.registrations
+            .retain(|registration| registration.until.is_none());
+        for registration in &mut self.registrations {
+            registration.until = (registration.master == leader).then_some(named);
+        }
+        self.registrations.push(Registration {
+            number,
+            master: leader,
+            from: (named + UNAWARE + ELECTING).max(now + down),
+            until: None,
+        });
     }
 
     /// Loses the next `count` updates of agents on their way to the master.
@@ -274,5 +343,186 @@ fn agent_config(addr: &SocketAddr) -> AgentConfig {
         disks: Vec::new(),
         ports: (31_000, 31_100),
         attributes: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Images;
+    use serde_json::{Value, json};
+    use tokio_util::sync::CancellationToken;
+    use transom_replay::client::{self, Request};
+
+    fn ask(
+        cluster: &mut Cluster,
+        master: SocketAddr,
+        path: &str,
+        call: Option<&Value>,
+        now: Instant,
+    ) -> Answer {
+        let request = ::http::Request::builder().uri(path);
+        let request = match call {
+            Some(_) => request.method("POST").header("content-type", "application/json"),
+            None => request,
+        };
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let body = call.map(Value::to_string).unwrap_or_default();
+        cluster.answer(master, &head, body.as_bytes(), now)
+    }
+
+    /// The document with types in place of values.
+    fn form(document: &Value) -> Value {
+        match document {
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(key, value)| (key.clone(), form(value)))
+                .collect(),
+            Value::Array(items) => items.iter().map(form).collect(),
+            Value::String(_) => json!("text"),
+            Value::Number(_) => json!("number"),
+            other => other.clone(),
+        }
+    }
+
+    #[tokio::test]
+    async fn operator_answers_have_the_form_of_those_of_the_http_server() {
+        let now = Instant::now();
+        let mut cluster = Cluster::new(2, 1, now);
+        let leader = cluster.masters()[0];
+        let (work_dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+        let agent = |number: u8| AgentConfig {
+            ip: Ipv4Addr::new(127, 0, 0, number).into(),
+            ..agent_config(&SocketAddr::from(([127, 0, 0, number], 0)))
+        };
+        let config = Config {
+            agents: [1, 2].map(agent).to_vec(),
+            images: Images::Process,
+            ..Config::new(work_dir.path())
+        };
+        let server = config.start(token.clone()).await.unwrap();
+        let paths = [
+            "/state",
+            "/master/state",
+            "/state-summary",
+            "/slaves",
+            "/master/slaves",
+            "/frameworks",
+            "/tasks",
+            "/roles",
+            "/flags",
+            "/version",
+            "/health",
+            "/redirect",
+            "/metrics/snapshot",
+            "/nothing",
+        ];
+        let calls = [
+            "GET_HEALTH",
+            "GET_STATE",
+            "GET_AGENTS",
+            "GET_FRAMEWORKS",
+            "GET_TASKS",
+            "GET_MASTER",
+            "GET_ROLES",
+            "GET_MAINTENANCE_SCHEDULE",
+            "GET_NOTHING",
+        ];
+        let documents = paths.map(|path| (path, None));
+        let calls = calls.map(|call| ("/api/v1", Some(json!({"type": call}))));
+        for (path, call) in documents.into_iter().chain(calls) {
+            let request = match &call {
+                Some(call) => Request::post(path, call),
+                None => Request::get(path),
+            };
+            let expected = client::exchange(server.master(), &request).await.unwrap();
+            let Answer::Complete(answer) = ask(&mut cluster, leader, path, call.as_ref(), now) else {
+                panic!("{path} is a document");
+            };
+            assert_eq!(answer.status().as_u16(), expected.head.code(), "{path} {call:?}");
+            let document = |body: &[u8]| serde_json::from_slice(body).map(|body| form(&body)).ok();
+            assert_eq!(
+                document(answer.body()),
+                document(expected.text().as_bytes()),
+                "{path} {call:?}"
+            );
+        }
+        token.cancel();
+        server.stopped().await;
+    }
+
+    #[test]
+    fn an_operators_stream_has_the_state_and_the_changes_until_it_is_dropped() {
+        let now = Instant::now();
+        let mut cluster = Cluster::new(1, 1, now);
+        let leader = cluster.masters()[0];
+        let subscribe = json!({"type": "SUBSCRIBE"});
+        let Answer::Stream(mut stream) = ask(&mut cluster, leader, "/api/v1", Some(&subscribe), now) else {
+            panic!("it is a stream");
+        };
+        let mut next = || String::from_utf8(stream.events.try_recv().unwrap().unwrap().to_vec()).unwrap();
+        assert!(next().contains(r#""hostname":"agent-10.0.1.1""#));
+        assert!(next().contains("HEARTBEAT"));
+        assert_eq!((&stream.stream_id, &stream.framework), (&None, &None));
+        cluster.tick(now);
+        assert_eq!(cluster.state.watchers.len(), 1);
+        drop(stream);
+        cluster.tick(now);
+        assert_eq!(cluster.state.watchers.len(), 0);
+    }
+
+    #[test]
+    fn another_master_leads_after_a_fail_over() {
+        let began = Instant::now();
+        let mut cluster = Cluster::new(1, 3, began);
+        let [a, b, c] = *cluster.masters() else {
+            panic!("three masters");
+        };
+        cluster.fail_over(Duration::from_mins(1), Duration::from_secs(10), began);
+        let health = json!({"type": "GET_HEALTH"});
+        let redirect = |to: SocketAddr| format!("307 //{to}/master/api/v1");
+        let no_leader = || "503 No leader elected".to_owned();
+        for (millis, named, [of_a, of_b, of_c]) in [
+            (0, a, [String::new(), redirect(a), redirect(a)]),
+            (9_999, a, [String::new(), redirect(a), redirect(a)]),
+            (10_000, b, [String::new(), redirect(a), redirect(a)]),
+            (10_300, b, [String::new(), no_leader(), no_leader()]),
+            (
+                10_600,
+                b,
+                [String::new(), "404 404 Not Found.".to_owned(), redirect(b)],
+            ),
+            (
+                10_800,
+                b,
+                [
+                    String::new(),
+                    "503 Master has not finished recovery".to_owned(),
+                    redirect(b),
+                ],
+            ),
+            (11_600, b, [String::new(), "200".to_owned(), redirect(b)]),
+            (60_000, b, [redirect(b), "200".to_owned(), redirect(b)]),
+        ] {
+            let now = began + Duration::from_millis(millis);
+            assert_eq!(cluster.leader_by_zookeeper(now), Some(named), "{millis}");
+            for (master, expected) in [(a, of_a), (b, of_b), (c, of_c)] {
+                let answer = match ask(&mut cluster, master, "/api/v1", Some(&health), now) {
+                    Answer::Refused => String::new(),
+                    Answer::Complete(answer) => {
+                        let text = match answer.headers().get("location") {
+                            Some(location) => location.to_str().unwrap(),
+                            None if answer.status() == 200 => "",
+                            None => std::str::from_utf8(answer.body()).unwrap(),
+                        };
+                        format!("{} {text}", answer.status().as_u16()).trim().to_owned()
+                    }
+                    Answer::Stream(_) => panic!("it is a document"),
+                };
+                assert_eq!(answer, expected, "{master} after {millis} ms");
+            }
+        }
+        let numbers = cluster.registered(began + Duration::from_mins(1));
+        assert_eq!(numbers, [(1, b), (2, c), (3, a)]);
     }
 }

@@ -1,13 +1,15 @@
-//! The connections between the daemons and the master: requests, answers and event streams, which
+//! The connections between the daemons and the masters: requests, answers and event streams, which
 //! take time and get lost.
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
+use http::request::Parts;
 use rand::rngs::StdRng;
 use reqwest::Body;
 use tokio::sync::{mpsc, oneshot};
@@ -27,7 +29,9 @@ type Reply = oneshot::Sender<io::Result<http::Response<Body>>>;
 pub(crate) struct Request {
     pub(crate) daemon: usize,
     pub(crate) path: String,
-    stream_id: Option<String>,
+    /// To whom; `None`: to a host name, which nobody has.
+    address: Option<SocketAddr>,
+    head: Parts,
     pub(crate) body: Bytes,
     reply: Reply,
 }
@@ -51,15 +55,20 @@ pub(crate) struct Link {
 impl Transport for Link {
     fn exchange(&self, request: reqwest::Request) -> Exchange {
         let (reply, answer) = oneshot::channel();
-        let header = request.headers().get(STREAM_ID);
         let body = request.body().and_then(Body::as_bytes).unwrap_or_default();
-        lock(&self.requests).push(Request {
-            daemon: self.daemon,
-            path: request.url().path().to_owned(),
-            stream_id: header.and_then(|id| id.to_str().ok()).map(str::to_owned),
-            body: Bytes::copy_from_slice(body),
-            reply,
-        });
+        let body = Bytes::copy_from_slice(body);
+        let (path, address) = (request.url().path().to_owned(), address(&request));
+        // Every URL that a client can use is a URI.
+        if let Ok(request) = http::Request::try_from(request) {
+            lock(&self.requests).push(Request {
+                daemon: self.daemon,
+                path,
+                address,
+                head: request.into_parts().0,
+                body,
+                reply,
+            });
+        }
         // A request that gets lost, and whose reply is dropped, has no answer before its timeout.
         async move {
             match answer.await {
@@ -127,17 +136,19 @@ impl Network {
             if request.reply.is_closed() {
                 continue;
             }
-            let stream_id = request.stream_id.as_deref();
-            let answer = cluster.answer(&request.path, stream_id, &request.body, time);
+            let answer = match request.address {
+                Some(address) => cluster.answer(address, &request.head, &request.body, time),
+                None => Answer::Refused,
+            };
             let status = match &answer {
                 Answer::Refused => None,
-                Answer::Complete(status, _) => Some(*status),
+                Answer::Complete(response) => Some(response.status()),
                 Answer::Stream(_) => Some(http::StatusCode::OK),
             };
             seen(&request, Stage::Answered(status));
             let response = match answer {
                 Answer::Refused => Err(io::ErrorKind::ConnectionRefused.into()),
-                Answer::Complete(status, text) => Ok(response(status, text)),
+                Answer::Complete(response) => Ok(response.map(Body::from)),
                 Answer::Stream(subscription) => Ok(self.open(request.daemon, subscription)),
             };
             if let Some(delay) = answer_delay {
@@ -159,7 +170,7 @@ impl Network {
                 records.recv().await.map(|record| (record, records))
             });
         let mut response = http::Response::new(Body::wrap_stream(records));
-        if let Ok(id) = subscription.stream_id.parse() {
+        if let Some(Ok(id)) = subscription.stream_id.as_ref().map(|id| id.parse()) {
             response.headers_mut().insert(STREAM_ID, id);
         }
         self.streams.push(Stream {
@@ -227,7 +238,7 @@ impl Network {
             stream.is_half_open || !has_ended || !stream.records.is_empty()
         });
         for (framework, stream_id) in closed {
-            if let Some(framework) = framework {
+            if let (Some(framework), Some(stream_id)) = (framework, stream_id) {
                 cluster.stream_closed(&framework, &stream_id, time);
             }
         }
@@ -237,15 +248,16 @@ impl Network {
     pub(crate) fn cut(&mut self, daemon: usize, cluster: &mut Cluster, time: Instant) {
         for stream in self.streams.extract_if(.., |stream| stream.daemon == daemon) {
             let _ = stream.body.send(Err(io::ErrorKind::ConnectionReset.into()));
-            if let Some(framework) = &stream.subscription.framework {
-                cluster.stream_closed(framework, &stream.subscription.stream_id, time);
+            let subscription = &stream.subscription;
+            if let (Some(framework), Some(stream_id)) = (&subscription.framework, &subscription.stream_id) {
+                cluster.stream_closed(framework, stream_id, time);
             }
         }
     }
 }
 
-fn response(status: http::StatusCode, text: String) -> http::Response<Body> {
-    let mut response = http::Response::new(Body::from(text));
-    *response.status_mut() = status;
-    response
+fn address(request: &reqwest::Request) -> Option<SocketAddr> {
+    let url = request.url();
+    let ip = url.host_str()?.parse().ok()?;
+    Some(SocketAddr::new(ip, url.port_or_known_default()?))
 }

@@ -146,7 +146,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     let mut world = World {
         now: Duration::ZERO,
         rng: StdRng::seed_from_u64(options.seed),
-        cluster: Cluster::new(AGENTS, began),
+        cluster: Cluster::new(AGENTS, 1, began),
         network: Network::default(),
         agents: Agents::default(),
         http: Http::default(),
@@ -201,7 +201,7 @@ impl World {
         machine.board = Board::default();
         let name = format!("{daemon}-{}", machine.starts);
         let cluster = Client::new(transom_cluster::Config {
-            masters: vec![self.cluster.master().to_string()],
+            masters: vec![self.cluster.masters()[0].to_string()],
             transport: Some(Arc::new(self.network.connect(daemon))),
             ..transom_cluster::Config::default()
         })?;

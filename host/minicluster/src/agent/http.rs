@@ -30,13 +30,13 @@ pub(crate) async fn handle(
         .unwrap_or(first_id);
     let (parts, body) = request.into_parts();
     let path = route(parts.uri.path(), "/slave(1)");
-    let query = query(&shared, &parts.uri);
+    let query = query(&shared.config, &parts.uri);
     let response = if path == "/api/v1" {
         call(&shared, &agent, &parts.method, &parts.headers, body).await
     } else if path == "/api/v1/executor" {
         executor_api::call(&shared, &agent, &parts.method, &parts.headers, body).await
     } else if let Some(action) = path.strip_prefix("/files/") {
-        match authenticate(&shared, &parts.headers, "mesos-agent-readonly") {
+        match authenticate(&shared.config, &parts.headers, "mesos-agent-readonly") {
             Ok(_) => files_route(&shared, &agent, action, &query).await,
             Err(rejection) => Err(rejection),
         }
@@ -71,7 +71,7 @@ fn get(
         "/version" => return Ok(json_or_jsonp(&state_views::version(), query)),
         _ => {}
     }
-    authenticate(shared, headers, "mesos-agent-readonly")?;
+    authenticate(&shared.config, headers, "mesos-agent-readonly")?;
     let document = read_agent(shared, agent, |state, agent| match path {
         "/state" => Some(views::state(state, agent)),
         "/containers" => Some(views::containers(state, agent, true)),
@@ -193,7 +193,7 @@ async fn call(
     headers: &HeaderMap,
     body: Incoming,
 ) -> HttpResult {
-    authenticate(shared, headers, "mesos-agent-readwrite")?;
+    authenticate(&shared.config, headers, "mesos-agent-readwrite")?;
     let call = read_call(&messages::AGENT_CALL, method, headers, body).await?;
     let bad_request = |why: &str| {
         rejection(

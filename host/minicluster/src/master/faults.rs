@@ -169,7 +169,7 @@ pub(crate) async fn handle(
     headers: &HeaderMap,
     body: Incoming,
 ) -> Result<Response<Body>, Rejection> {
-    authenticate(shared, headers, "mesos-master-readwrite")?;
+    authenticate(&shared.config, headers, "mesos-master-readwrite")?;
     let mut response = Map::new();
     if method == Method::GET {
         response.insert("faults".to_owned(), FAULTS.iter().map(fault_document).collect());
@@ -281,7 +281,7 @@ impl FaultRequest {
                 ));
             }
         };
-        if swaps_leader && state.standby.is_none() {
+        if swaps_leader && state.standbys.is_empty() {
             return Err("There is no standby to fail over to".to_owned());
         }
         Ok(Restart {
@@ -300,6 +300,7 @@ impl FaultRequest {
             },
             recovery: self.time("recovery_ms", DEFAULT_RECOVERY)?,
             swaps_leader,
+            away: None,
         })
     }
 

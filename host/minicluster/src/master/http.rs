@@ -3,20 +3,75 @@
 use super::{faults, flags, maintenance, metrics, state_views};
 use crate::{
     http::{
-        Body, HttpResult, Rejection, authenticate, check_accept, check_plain_type, empty, form, json,
-        json_or_jsonp, not_allowed, not_found, query, queue_stream, read_body, read_call, rejection, reply,
+        Body, HttpResult, Rejection, authenticate, check_accept, check_plain_type, check_post, empty, form,
+        json_or_jsonp, not_found, parse_call, query, queue_stream, read_body, read_call, rejection, reply,
         route, stream_response, text,
     },
     shared::Shared,
-    state::{AgentId, FrameworkId, Reply, State, operator_views, validate_scheduler_call, visibility},
-    wire::{json as doc, messages},
+    state::{
+        AgentId, FrameworkId, Reply, State, Subscribed, operator_views, validate_scheduler_call, visibility,
+    },
+    wire::{json as doc, messages, recordio::Event, schema},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts,
+};
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json as document};
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Instant};
+use tokio::sync::mpsc;
 
 static STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
+
+/// The answer of the state to a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Complete(Response<Body>),
+    Document(Value),
+    /// The stream of a framework.
+    Framework(Subscribed),
+    /// The stream of an operator. It has ended when its receiver is dropped.
+    Operator(mpsc::Receiver<Event>),
+}
+
+/// An API with calls.
+#[derive(Clone, Copy, Debug)]
+enum Api {
+    Scheduler,
+    Operator,
+}
+
+impl Api {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/api/v1/scheduler" => Some(Self::Scheduler),
+            "/api/v1" => Some(Self::Operator),
+            _ => None,
+        }
+    }
+
+    /// The realm of its credentials, and its calls.
+    fn parts(self) -> (&'static str, &'static schema::Message) {
+        match self {
+            Self::Scheduler => ("mesos-master-scheduler", &messages::SCHEDULER_CALL),
+            Self::Operator => ("mesos-master-readwrite", &messages::MASTER_CALL),
+        }
+    }
+
+    fn answer(
+        self,
+        state: &mut State,
+        headers: &HeaderMap,
+        call: &Value,
+        principal: Option<&str>,
+        now: Instant,
+    ) -> Result<Answer, Rejection> {
+        match self {
+            Self::Scheduler => scheduler(state, headers, call, principal, now),
+            Self::Operator => operator(state, headers, call, principal, now),
+        }
+    }
+}
 
 /// Answers one request.
 pub(crate) async fn handle(
@@ -30,44 +85,66 @@ pub(crate) async fn handle(
         let response = faults::handle(&shared, &parts.method, &parts.headers, body).await;
         return response.unwrap_or_else(Rejection::into_response);
     }
-    if shared.with_state(|state| state.is_starting(own_addr, Instant::now())) {
-        return not_found().into_response();
-    }
-    if let Some(response) = redirect_or_unavailable(&shared, own_addr, path, parts.uri.query()) {
+    let query_text = parts.uri.query();
+    let refusal = shared.with_state(|state| refuse(state, own_addr, path, query_text, Instant::now()));
+    if let Some(response) = refusal {
         return response;
     }
+    let query = query(&shared.config, &parts.uri);
     let response = match path {
-        "/api/v1/scheduler" => scheduler(&shared, &parts.method, &parts.headers, body).await,
-        "/api/v1" => operator(&shared, &parts.method, &parts.headers, body).await,
         "/teardown" => teardown(&shared, &parts.method, &parts.headers, body).await,
         "/maintenance/schedule" => {
-            maintenance::schedule(
-                &shared,
-                &parts.method,
-                &parts.headers,
-                &query(&shared, &parts.uri),
-                body,
-            )
-            .await
+            maintenance::schedule(&shared, &parts.method, &parts.headers, &query, body).await
         }
-        "/maintenance/status" => maintenance::status(
-            &shared,
-            &parts.method,
-            &parts.headers,
-            &query(&shared, &parts.uri),
-        ),
+        "/maintenance/status" => maintenance::status(&shared, &parts.method, &parts.headers, &query),
         "/machine/down" | "/machine/up" => {
             maintenance::machines(&shared, path, &parts.method, &parts.headers, body).await
         }
-        _ => get(
-            &shared,
-            own_addr,
-            path,
-            &parts.headers,
-            &query(&shared, &parts.uri),
-        ),
+        _ => match Api::at(path) {
+            Some(api) => call(&shared, api, &parts, body).await,
+            None => shared
+                .with_state(|state| get(state, own_addr, path, &parts.headers, &query))
+                .map(|answer| answer.into_response(&shared, &query)),
+        },
     };
     response.unwrap_or_else(Rejection::into_response)
+}
+
+/// Answers one request whose body has been read, without those that change the cluster on routes of
+/// their own.
+pub(crate) fn answer(
+    state: &mut State,
+    own_addr: SocketAddr,
+    parts: &Parts,
+    body: &[u8],
+    now: Instant,
+) -> Result<Answer, Rejection> {
+    let path = route(parts.uri.path(), "/master");
+    if let Some(response) = refuse(state, own_addr, path, parts.uri.query(), now) {
+        return Ok(Answer::Complete(response));
+    }
+    let Some(api) = Api::at(path) else {
+        let query = query(&state.config, &parts.uri);
+        return get(state, own_addr, path, &parts.headers, &query);
+    };
+    let (realm, message) = api.parts();
+    let principal = authenticate(&state.config, &parts.headers, realm)?;
+    check_post(&parts.method)?;
+    let call = parse_call(message, &parts.headers, body)?;
+    api.answer(state, &parts.headers, &call, principal.as_deref(), now)
+}
+
+impl Answer {
+    fn into_response(self, shared: &Arc<Shared>, query: &BTreeMap<String, String>) -> Response<Body> {
+        match self {
+            Self::Complete(response) => response,
+            Self::Document(document) => json_or_jsonp(&document, query),
+            Self::Framework(subscribed) => framework_stream(shared, subscribed),
+            Self::Operator(events) => {
+                stream_response("application/json", queue_stream(events, || ()), shared)
+            }
+        }
+    }
 }
 
 /// Paths that a master answers itself even if it does not lead.
@@ -80,33 +157,27 @@ const LOCAL_PATHS: &[&str] = &[
     "/redirect",
 ];
 
-/// The response if this master does not lead (a redirect) or still recovers; `None` if it can
-/// answer itself.
-fn redirect_or_unavailable(
-    shared: &Arc<Shared>,
+/// The response if this master has just started, does not lead (a redirect) or still recovers;
+/// `None` if it can answer itself.
+fn refuse(
+    state: &mut State,
     own_addr: SocketAddr,
     path: &str,
     query: Option<&str>,
+    now: Instant,
 ) -> Option<Response<Body>> {
-    let (leader, hostname, recovering, no_leader) = shared.with_state(|state| {
-        let now = Instant::now();
-        // Not only with the next tick, so that every request sees one phase of a restart.
-        state.recover(now);
-        let no_leader = state.has_no_leader(now);
-        let master = &state.master;
-        (
-            master.addr,
-            master.hostname.clone(),
-            state.is_recovering(),
-            no_leader,
-        )
-    });
+    // Not only with the next tick, so that every request sees one phase of a restart.
+    state.recover(now);
+    if state.is_starting(own_addr, now) {
+        return Some(not_found().into_response());
+    }
     let unavailable = |why: &str| Some(text(StatusCode::SERVICE_UNAVAILABLE, why));
-    if no_leader && (path == "/redirect" || !LOCAL_PATHS.contains(&path)) {
+    if state.has_no_leader(now) && (path == "/redirect" || !LOCAL_PATHS.contains(&path)) {
         return unavailable("No leader elected");
     }
-    if leader == own_addr {
-        let rejected = recovering && path.starts_with("/api/v1");
+    let master = &state.master;
+    if master.addr == own_addr {
+        let rejected = state.is_recovering() && path.starts_with("/api/v1");
         return rejected
             .then(|| unavailable("Master has not finished recovery"))
             .flatten();
@@ -115,36 +186,47 @@ fn redirect_or_unavailable(
         return None;
     }
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-    let location = format!("//{hostname}:{}/master{path}{query}", leader.port());
+    let location = format!("//{}:{}/master{path}{query}", master.hostname, master.addr.port());
     Some(redirect(&location))
 }
 
+/// `POST` to one of the APIs.
+async fn call(shared: &Arc<Shared>, api: Api, parts: &Parts, body: Incoming) -> HttpResult {
+    let (realm, message) = api.parts();
+    let principal = authenticate(&shared.config, &parts.headers, realm)?;
+    let call = read_call(message, &parts.method, &parts.headers, body).await?;
+    let answer = shared
+        .with_state(|state| api.answer(state, &parts.headers, &call, principal.as_deref(), Instant::now()));
+    Ok(answer?.into_response(shared, &BTreeMap::new()))
+}
+
 /// `POST /api/v1/scheduler`.
-async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
-    let principal = authenticate(shared, headers, "mesos-master-scheduler")?;
-    let call = read_call(&messages::SCHEDULER_CALL, method, headers, body).await?;
+fn scheduler(
+    state: &mut State,
+    headers: &HeaderMap,
+    call: &Value,
+    principal: Option<&str>,
+    now: Instant,
+) -> Result<Answer, Rejection> {
     let bad_request = |why: String| rejection(StatusCode::BAD_REQUEST, why);
-    validate_scheduler_call(&call, principal.as_deref()).map_err(bad_request)?;
+    validate_scheduler_call(call, principal).map_err(bad_request)?;
     let stream_id = headers
         .get(&STREAM_ID)
-        .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    if doc::text(&call, &["type"]) == Some("SUBSCRIBE") {
+        .map(|value| String::from_utf8_lossy(value.as_bytes()));
+    if doc::text(call, &["type"]) == Some("SUBSCRIBE") {
         check_accept(headers)?;
         if stream_id.is_some() {
             return Err(bad_request(
                 "Subscribe calls should not include the 'Mesos-Stream-Id' header".to_owned(),
             ));
         }
-        return Ok(subscribe(shared, &call));
+        return Ok(Answer::Framework(state.subscribe(call, now)));
     }
-    let response = shared.with_state(|state| {
-        state.scheduler_call(&call, stream_id.as_deref(), principal.as_deref(), Instant::now())
-    });
-    Ok(reply(&response))
+    let response = state.scheduler_call(call, stream_id.as_deref(), principal, now);
+    Ok(Answer::Complete(reply(&response)))
 }
 
-fn subscribe(shared: &Arc<Shared>, call: &Value) -> Response<Body> {
-    let subscribed = shared.with_state(|state| state.subscribe(call, Instant::now()));
+fn framework_stream(shared: &Arc<Shared>, subscribed: Subscribed) -> Response<Body> {
     let (owner, stream_id) = (Arc::clone(shared), subscribed.stream_id.clone());
     let framework = subscribed.framework;
     let chunks = queue_stream(subscribed.events, move || {
@@ -160,38 +242,37 @@ fn subscribe(shared: &Arc<Shared>, call: &Value) -> Response<Body> {
 }
 
 /// `POST /api/v1`.
-async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
-    let principal = authenticate(shared, headers, "mesos-master-readwrite")?;
-    let sees_tasks = visibility::sees_tasks(&shared.config, principal.as_deref());
-    let call = read_call(&messages::MASTER_CALL, method, headers, body).await?;
+fn operator(
+    state: &mut State,
+    headers: &HeaderMap,
+    call: &Value,
+    principal: Option<&str>,
+    now: Instant,
+) -> Result<Answer, Rejection> {
+    let sees_tasks = visibility::sees_tasks(&state.config, principal);
     let bad_request = |why: &str| {
         rejection(
             StatusCode::BAD_REQUEST,
             format!("Failed to validate master::Call: {why}"),
         )
     };
-    let kind = doc::text(&call, &["type"]).ok_or_else(|| bad_request("Expecting 'type' to be present"))?;
+    let kind = doc::text(call, &["type"]).ok_or_else(|| bad_request("Expecting 'type' to be present"))?;
     check_accept(headers)?;
     if kind == "SUBSCRIBE" {
-        let events = shared.with_state(|state| state.subscribe_operator(sees_tasks, Instant::now()));
-        return Ok(stream_response(
-            "application/json",
-            queue_stream(events, || ()),
-            shared,
-        ));
+        return Ok(Answer::Operator(state.subscribe_operator(sees_tasks, now)));
     }
-    if let Some(response) = change_state(shared, kind, &call) {
-        return Ok(reply(&response));
+    if let Some(response) = change_state(state, kind, call, now) {
+        return Ok(Answer::Complete(reply(&response)));
     }
-    let mut document = shared.with_state(|state| get_call(state, kind));
+    let mut document = get_call(state, kind);
     if !sees_tasks {
         visibility::hide_tasks(&mut document);
     }
-    Ok(json(&document))
+    Ok(Answer::Document(document))
 }
 
 /// Operator calls that change the cluster.
-fn change_state(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
+fn change_state(state: &mut State, kind: &str, call: &Value, now: Instant) -> Option<Reply> {
     let field = kind.to_ascii_lowercase();
     let change_calls = [
         "DRAIN_AGENT",
@@ -212,19 +293,19 @@ fn change_state(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply>
         )));
     };
     let agent = AgentId::from(doc::text(arguments, &["agent_id", "value"]).unwrap_or_default());
-    Some(shared.with_state(|state| match kind {
+    Some(match kind {
         "DRAIN_AGENT" => state.drain(&agent, arguments),
-        "DEACTIVATE_AGENT" => state.set_deactivated(&agent, true, Instant::now()),
-        "REACTIVATE_AGENT" => state.set_deactivated(&agent, false, Instant::now()),
+        "DEACTIVATE_AGENT" => state.set_deactivated(&agent, true, now),
+        "REACTIVATE_AGENT" => state.set_deactivated(&agent, false, now),
         "MARK_AGENT_GONE" => state.mark_gone(&agent),
-        "UPDATE_MAINTENANCE_SCHEDULE" => state.update_schedule(&arguments["schedule"], Instant::now()),
+        "UPDATE_MAINTENANCE_SCHEDULE" => state.update_schedule(&arguments["schedule"], now),
         "START_MAINTENANCE" => state.start_maintenance(doc::list(arguments, &["machines"])),
-        "STOP_MAINTENANCE" => state.stop_maintenance(doc::list(arguments, &["machines"]), Instant::now()),
+        "STOP_MAINTENANCE" => state.stop_maintenance(doc::list(arguments, &["machines"]), now),
         _ => remove_framework(
             state,
             doc::text(arguments, &["framework_id", "value"]).unwrap_or_default(),
         ),
-    }))
+    })
 }
 
 fn remove_framework(state: &mut State, id: &str) -> Reply {
@@ -269,10 +350,8 @@ fn get_call(state: &State, kind: &str) -> Value {
 /// `POST /teardown`, a form with `frameworkId`. Pages of other sites can post forms too; their origin
 /// gives them away.
 async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> HttpResult {
-    authenticate(shared, headers, "mesos-master-readwrite")?;
-    if method != Method::POST {
-        return Err(not_allowed(method, &["POST"]));
-    }
+    authenticate(&shared.config, headers, "mesos-master-readwrite")?;
+    check_post(method)?;
     check_plain_type(headers, "application/x-www-form-urlencoded")?;
     let body = read_body(body).await?;
     let form = form(&String::from_utf8_lossy(&body));
@@ -287,23 +366,24 @@ async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
 
 /// The other documents. As with a real master, any method returns them.
 fn get(
-    shared: &Arc<Shared>,
+    state: &State,
     own_addr: SocketAddr,
     path: &str,
     headers: &HeaderMap,
     query: &BTreeMap<String, String>,
-) -> HttpResult {
+) -> Result<Answer, Rejection> {
     match path {
-        "/health" => return Ok(empty(StatusCode::OK)),
-        "/version" => return Ok(json_or_jsonp(&state_views::version(), query)),
+        "/health" => return Ok(Answer::Complete(empty(StatusCode::OK))),
+        "/version" => return Ok(Answer::Document(state_views::version())),
         "/redirect" => {
-            let master = shared.with_state(|state| state.master.clone());
-            return Ok(redirect(&format!("//{}:{}", master.hostname, master.addr.port())));
+            let master = &state.master;
+            let location = format!("//{}:{}", master.hostname, master.addr.port());
+            return Ok(Answer::Complete(redirect(&location)));
         }
         _ => {}
     }
-    let principal = authenticate(shared, headers, "mesos-master-readonly")?;
-    let document = shared.with_state(|state| match path {
+    let principal = authenticate(&state.config, headers, "mesos-master-readonly")?;
+    let document = match path {
         "/state" => Some(state_views::state(state)),
         "/state-summary" => Some(state_views::summary(state)),
         "/slaves" => Some(state_views::slaves(
@@ -318,13 +398,13 @@ fn get(
         "/quota" => Some(document!({})),
         "/weights" => Some(document!([])),
         _ => None,
-    });
+    };
     let mut document = document.ok_or_else(not_found)?;
     let shows_tasks = ["/state", "/frameworks", "/tasks", "/state-summary"].contains(&path);
-    if shows_tasks && !visibility::sees_tasks(&shared.config, principal.as_deref()) {
+    if shows_tasks && !visibility::sees_tasks(&state.config, principal.as_deref()) {
         visibility::hide_tasks(&mut document);
     }
-    Ok(json_or_jsonp(&document, query))
+    Ok(Answer::Document(document))
 }
 
 /// A redirect to the leading master. Its location has no scheme.

@@ -23,7 +23,7 @@ pub(super) async fn schedule(
     query: &BTreeMap<String, String>,
     body: Incoming,
 ) -> HttpResult {
-    authenticate(shared, headers, "mesos-master-readwrite")?;
+    authenticate(&shared.config, headers, "mesos-master-readwrite")?;
     if method == Method::GET {
         let schedule = shared.with_state(|state| state.maintenance.schedule());
         return Ok(json_or_jsonp(&schedule, query));
@@ -45,7 +45,7 @@ pub(super) fn status(
     headers: &HeaderMap,
     query: &BTreeMap<String, String>,
 ) -> HttpResult {
-    authenticate(shared, headers, "mesos-master-readonly")?;
+    authenticate(&shared.config, headers, "mesos-master-readonly")?;
     if method != Method::GET {
         return Err(not_allowed(method, &["GET"]));
     }
@@ -61,7 +61,7 @@ pub(super) async fn machines(
     headers: &HeaderMap,
     body: Incoming,
 ) -> HttpResult {
-    authenticate(shared, headers, "mesos-master-readwrite")?;
+    authenticate(&shared.config, headers, "mesos-master-readwrite")?;
     if method != Method::POST {
         return Err(not_allowed(method, &["POST"]));
     }

@@ -29,7 +29,7 @@ pub(crate) struct ActiveFaults {
     pub(crate) delay: Duration,
     /// The master that is down.
     pub(super) down: Option<DownMaster>,
-    /// The election of the standby.
+    /// The election of a standby.
     pub(super) election: Option<Election>,
     /// A master that has just started and answers 404 to everything, and the end of that time.
     pub(super) starting: Option<(SocketAddr, Instant)>,
@@ -50,11 +50,13 @@ pub(super) struct DownMaster {
     pub(super) until: Instant,
 }
 
-/// An election: when the standby notices the death of the leader, and when it leads.
+/// An election: when the standbys notice the death of the leader, when one of them leads, and when
+/// that has its routes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Election {
     pub(super) noticed: Instant,
     pub(super) elected: Instant,
+    pub(super) started: Instant,
 }
 
 /// A port of the cluster.
@@ -96,7 +98,12 @@ impl State {
         self.faults.recovering_until.is_some()
     }
 
-    /// Whether no master leads, as far as the standby knows.
+    /// Whether the leading master has died and no other one leads yet.
+    pub(crate) fn is_electing(&self) -> bool {
+        self.faults.election.is_some()
+    }
+
+    /// Whether no master leads, as far as the standbys know.
     pub(crate) fn has_no_leader(&self, now: Instant) -> bool {
         self.faults
             .election

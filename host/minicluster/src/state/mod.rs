@@ -30,6 +30,7 @@ pub(crate) mod visibility;
 
 pub(crate) use executors::{ExecutorEnd, validate_executor_call};
 pub(crate) use faults::{Gate, Port};
+pub(crate) use frameworks::Subscribed;
 pub(crate) use inverse_offers::InverseOffer;
 pub(crate) use kill::grace as kill_grace;
 pub(crate) use model::{
@@ -78,8 +79,8 @@ pub(crate) struct Master {
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) master: Master,
-    /// Address of the other master, if there is one.
-    pub(crate) standby: Option<SocketAddr>,
+    /// Host names and addresses of the other masters, in the order in which they are elected.
+    pub(crate) standbys: VecDeque<(String, SocketAddr)>,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     pub(crate) completed_frameworks: VecDeque<Framework>,
     pub(crate) agents: BTreeMap<AgentId, Agent>,
@@ -100,7 +101,7 @@ pub(crate) struct State {
     /// Custom executors that the master no longer knows, by container, until their processes have
     /// ended.
     ending_executors: BTreeMap<String, model::EndingExecutor>,
-    watchers: Vec<Watcher>,
+    pub(crate) watchers: Vec<Watcher>,
     next_framework: u64,
     /// Not reset when the master restarts, because tools identify agents by the ends of their ids.
     next_agent: u64,
@@ -112,7 +113,7 @@ pub(crate) struct State {
 
 /// An operator's event stream.
 #[derive(Debug)]
-struct Watcher {
+pub(crate) struct Watcher {
     events: mpsc::Sender<Event>,
     next_heartbeat: Instant,
     /// Whether its principal may view frameworks and tasks.
@@ -120,12 +121,17 @@ struct Watcher {
 }
 
 impl State {
-    pub(crate) fn new(config: Config, master: Master, standby: Option<SocketAddr>, now: Instant) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        master: Master,
+        standbys: VecDeque<(String, SocketAddr)>,
+        now: Instant,
+    ) -> Self {
         Self {
             next_allocation: now + config.allocation_interval,
             config,
             master,
-            standby,
+            standbys,
             frameworks: BTreeMap::new(),
             completed_frameworks: VecDeque::new(),
             agents: BTreeMap::new(),

@@ -44,8 +44,11 @@ pub(crate) struct Restart {
     pub(crate) starting: Duration,
     /// Duration after that in which it rejects calls.
     pub(crate) recovery: Duration,
-    /// Whether the other master leads afterwards.
+    /// Whether another master leads afterwards.
     pub(crate) swaps_leader: bool,
+    /// How long it is down if it leads no longer, at least until the election; absent: until the
+    /// other one has recovered.
+    pub(crate) away: Option<Duration>,
 }
 
 /// The part of a framework that is on one agent.
@@ -85,10 +88,17 @@ impl State {
         let recovered = started + restart.recovery;
         self.faults.down = Some(DownMaster {
             addr: self.master.addr,
-            // A master that no longer leads returns only when the other one has recovered.
-            until: if restart.swaps_leader { recovered } else { noticed },
+            until: match restart.away {
+                _ if !restart.swaps_leader => noticed,
+                Some(away) => elected.max(now + away),
+                None => recovered,
+            },
         });
-        self.faults.election = restart.swaps_leader.then_some(Election { noticed, elected });
+        self.faults.election = restart.swaps_leader.then_some(Election {
+            noticed,
+            elected,
+            started,
+        });
         self.faults.starting = (!restart.swaps_leader).then_some((self.master.addr, started));
         self.faults.recovering_until = Some(recovered);
         self.schedule_returns(recovered + self.config.reregister);
@@ -178,14 +188,14 @@ impl State {
     /// become unreachable.
     pub(crate) fn recover(&mut self, now: Instant) {
         self.faults.down = self.faults.down.filter(|down| down.until > now);
-        if self
-            .faults
-            .election
-            .take_if(|election| election.elected <= now)
-            .is_some()
-            && let Some(standby) = &mut self.standby
+        if let Some(election) = self.faults.election.take_if(|election| election.elected <= now)
+            && let Some((hostname, addr)) = self.standbys.pop_front()
         {
-            std::mem::swap(standby, &mut self.master.addr);
+            let master = &mut self.master;
+            let hostname = std::mem::replace(&mut master.hostname, hostname);
+            let former = (hostname, std::mem::replace(&mut master.addr, addr));
+            self.standbys.push_back(former);
+            self.faults.starting = Some((addr, election.started));
         }
         self.faults.starting = self.faults.starting.filter(|(_, until)| *until > now);
         self.faults.recovering_until = self.faults.recovering_until.filter(|until| *until > now);
