@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     Kill,
     /// The master is killed, and starts again.
     MasterRestart,
+    /// The leading master is killed, another one leads, and the killed one starts again.
+    MasterFailover,
     /// All connections of a daemon to the master are cut.
     Cut,
     /// Updates of agents get lost.
@@ -68,6 +70,7 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::Slow(Peer::Master),
     Kind::Loss(Peer::Master),
     Kind::MasterRestart,
+    Kind::MasterFailover,
     Kind::Cut,
     Kind::LostUpdates,
     Kind::AgentAway,
@@ -104,6 +107,7 @@ impl fmt::Display for Kind {
             Self::Slow(Peer::Master) => "slow master",
             Self::Loss(Peer::Master) => "lost calls of the master",
             Self::MasterRestart => "restarted master",
+            Self::MasterFailover => "failed-over master",
             Self::Cut => "cut connections to the master",
             Self::LostUpdates => "lost updates",
             Self::AgentAway => "disconnected agent",
@@ -261,8 +265,9 @@ impl Faults {
 /// Whether two faults cannot be active at the same time.
 fn conflict(one: &Fault, other: &Fault) -> bool {
     let stops = |kind| matches!(kind, Kind::Pause | Kind::Kill);
+    let kills_master = |kind| matches!(kind, Kind::MasterRestart | Kind::MasterFailover);
     let same_target = one.target == other.target;
     (stops(one.kind) && stops(other.kind) && same_target)
         || (one.kind.is_of_agent() && other.kind.is_of_agent() && same_target)
-        || (one.kind == Kind::MasterRestart && other.kind == Kind::MasterRestart)
+        || (kills_master(one.kind) && kills_master(other.kind))
 }

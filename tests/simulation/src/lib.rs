@@ -10,8 +10,8 @@
 //!
 //! * `process`, `clock`: the tasks of a daemon, and the time that they see
 //! * `store`: the shared store
-//! * `network`, `agents`, `calls`: the masters' connections, the processes of tasks, calls to the
-//!   masters
+//! * `network`, `zookeeper`, `agents`, `calls`: the masters' connections and registrations, the
+//!   processes of tasks, calls to the masters
 //! * `http`: requests to the daemons' ports
 //! * `candidate`, `services`: the daemon
 //! * `clients`: those who use its APIs
@@ -37,6 +37,7 @@ mod services;
 mod store;
 mod trace;
 mod zones;
+mod zookeeper;
 
 pub use invariants::Violation;
 pub use run::{Options, Report, conforms, run};

@@ -29,6 +29,7 @@ use crate::services;
 use crate::store::{Fate, Sabotage, Server};
 use crate::trace::Trace;
 use crate::zones::Shown;
+use crate::zookeeper::{self, ZooKeeper};
 
 /// The time between two turns of a daemon.
 const STEP: Duration = Duration::from_millis(10);
@@ -36,6 +37,8 @@ const STEP: Duration = Duration::from_millis(10);
 const DAEMONS: usize = 3;
 /// The agents of the cluster.
 const AGENTS: u8 = 5;
+/// Its masters.
+const MASTERS: u8 = 3;
 /// Steps between two turns of the master.
 const TICK_STEPS: u32 = 5;
 
@@ -108,6 +111,7 @@ struct World {
     machines: Vec<Machine>,
     cluster: Cluster,
     network: Network,
+    zookeeper: ZooKeeper,
     agents: Agents,
     http: Http,
     clients: Clients,
@@ -146,8 +150,9 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     let mut world = World {
         now: Duration::ZERO,
         rng: StdRng::seed_from_u64(options.seed),
-        cluster: Cluster::new(AGENTS, 1, began),
+        cluster: Cluster::new(AGENTS, MASTERS, began),
         network: Network::default(),
+        zookeeper: ZooKeeper::default(),
         agents: Agents::default(),
         http: Http::default(),
         clients: Clients::new(),
@@ -200,8 +205,17 @@ impl World {
         machine.starts += 1;
         machine.board = Board::default();
         let name = format!("{daemon}-{}", machine.starts);
+        // The first one has a list of the masters.
+        let (masters, detected) = if daemon == 0 {
+            let masters = self.cluster.masters().iter().map(ToString::to_string);
+            (masters.collect(), None)
+        } else {
+            let views = self.zookeeper.connect(daemon);
+            (vec![zookeeper::ADDRESS.to_owned()], Some(views))
+        };
         let cluster = Client::new(transom_cluster::Config {
-            masters: vec![self.cluster.masters()[0].to_string()],
+            masters,
+            detected,
             transport: Some(Arc::new(self.network.connect(daemon))),
             ..transom_cluster::Config::default()
         })?;
@@ -291,6 +305,11 @@ impl World {
             Kind::MasterRestart => self
                 .cluster
                 .restart_master(fault.until.saturating_sub(self.now), time),
+            Kind::MasterFailover => {
+                let down = fault.until.saturating_sub(self.now);
+                let election = Duration::from_millis(self.rng.random_range(500..10_000));
+                self.cluster.fail_over(down, election, time);
+            }
             Kind::Cut => self.network.cut(fault.target, &mut self.cluster, time),
             Kind::LostUpdates => self.cluster.lose_updates(self.rng.random_range(1..10)),
             Kind::WrongClock => {
@@ -315,6 +334,7 @@ impl World {
         let (now, time) = (self.now, self.began + self.now);
         if self.steps.is_multiple_of(TICK_STEPS) {
             self.cluster.tick(time);
+            self.zookeeper.step(now, &self.cluster, time, &mut self.rng);
         }
         let (trace, server, invariants) = (&mut self.trace, &self.server, &mut self.invariants);
         let holders = Holders::of(server, now);
