@@ -32,7 +32,7 @@ impl Shown {
     ) -> Result<(), String> {
         let Some(zone) = zone else {
             return match calm >= CALM {
-                true => Ok(()),
+                true => Err("there is no zone".to_owned()),
                 false => Ok(()),
             };
         };
