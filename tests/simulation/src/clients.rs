@@ -2,6 +2,7 @@
 //! expect.
 
 mod apps;
+mod events;
 mod jobs;
 
 use std::time::Duration;
@@ -40,6 +41,7 @@ pub(crate) struct Surroundings<'w> {
 pub(crate) struct Clients {
     apps: apps::Clients,
     jobs: jobs::Clients,
+    events: events::Client,
 }
 
 impl Clients {
@@ -47,6 +49,7 @@ impl Clients {
         Self {
             apps: apps::Clients::new(),
             jobs: jobs::Clients::default(),
+            events: events::Client::default(),
         }
     }
 
@@ -60,10 +63,16 @@ impl Clients {
         self.apps.changes
     }
 
+    /// The number of events that were received.
+    pub(crate) fn events(&self) -> u64 {
+        self.events.received
+    }
+
     /// Sends what is due, and checks the answers and what must hold.
     pub(crate) fn step(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
         self.jobs.step(world)?;
-        self.apps.step(world)
+        self.apps.step(world)?;
+        self.events.step(world)
     }
 }
 

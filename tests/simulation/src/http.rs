@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use axum::Router;
@@ -10,15 +10,15 @@ use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use http::{Method, Request, header};
 use rand::rngs::StdRng;
 use tokio::sync::oneshot;
 use tower::ServiceExt;
 use transom_web::{DaemonTransport, ForwardError};
 
-use crate::faults::Faults;
+use crate::faults::{Faults, Peer};
 use crate::process::Process;
 use crate::store::{Fate, Messages, lock, take_due};
 
@@ -101,10 +101,51 @@ impl DaemonTransport for Link {
     }
 }
 
+/// What has arrived on a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    pub(crate) text: String,
+    pub(crate) has_ended: bool,
+    /// Where the daemon has sent the client instead.
+    pub(crate) location: Option<String>,
+}
+
+/// A response that a client reads while it is sent. Dropping it closes the connection.
+#[derive(Debug)]
+pub(crate) struct Stream(Arc<Mutex<Received>>);
+
+impl Stream {
+    pub(crate) fn take(&self) -> Received {
+        std::mem::take(&mut *lock(&self.0))
+    }
+}
+
+/// The daemon's end of a stream.
+#[derive(Debug)]
+struct Connection(Weak<Mutex<Received>>);
+
+impl Connection {
+    /// Returns whether the client is still connected.
+    fn with(&self, change: impl FnOnce(&mut Received)) -> bool {
+        let stream = self.0.upgrade();
+        stream.is_some_and(|stream| {
+            change(&mut lock(&stream));
+            true
+        })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.with(|received| received.has_ended = true);
+    }
+}
+
 /// All requests.
 #[derive(Debug, Default)]
 pub(crate) struct Http {
     sent: Arc<Mutex<Vec<Call>>>,
+    opened: Arc<Mutex<Vec<(String, Request<Bytes>, Connection)>>>,
     requests: Messages<(Call, Option<Duration>)>,
     answered: Arc<Mutex<Vec<(Reply, Option<Duration>, Answer)>>>,
     answers: Messages<(Reply, Answer)>,
@@ -140,6 +181,19 @@ impl Http {
             reply,
         });
         Ok(answer)
+    }
+
+    /// Opens a stream of events after the event `last`.
+    pub(crate) fn open(&self, to: &str, path: &str, last: Option<&str>) -> anyhow::Result<Stream> {
+        let request = Request::builder()
+            .uri(path)
+            .header(header::ACCEPT, "text/event-stream")
+            .header("last-event-id", last.unwrap_or_default())
+            .body(Bytes::new())?;
+        let received = Arc::default();
+        let connection = Connection(Arc::downgrade(&received));
+        lock(&self.opened).push((to.to_owned(), request, connection));
+        Ok(Stream(received))
     }
 
     /// Delivers requests and answers. `daemon`: the process of a daemon and the routes of its port,
@@ -184,6 +238,14 @@ impl Http {
                 lock(&answered).push((reply, delay, answer));
             });
         }
+        let opened = std::mem::take(&mut *lock(&self.opened));
+        for (to, request, connection) in opened {
+            let found = Port::at(&to).filter(|(number, _)| faults.connects(Peer::Daemons, *number));
+            // A connection that is refused ends at once.
+            if let Some((process, router)) = found.and_then(|(number, port)| daemon(number, port)) {
+                process.spawn(respond(router, delivered(request, &to), connection));
+            }
+        }
         let answered = std::mem::take(&mut *lock(&self.answered));
         for (reply, delay, answer) in answered {
             match delay {
@@ -203,6 +265,23 @@ impl Http {
     fn answer(&mut self, at: Duration, reply: Reply, answer: Answer) {
         self.next += 1;
         self.answers.insert((at, self.next), (reply, answer));
+    }
+}
+
+/// Answers a request piece by piece.
+async fn respond(router: Router, request: Request<Body>, connection: Connection) {
+    let Ok::<_, Infallible>(response) = router.oneshot(request).await;
+    let location = response.headers().get(header::LOCATION);
+    if let Some(location) = location.and_then(|location| location.to_str().ok()) {
+        connection.with(|received| received.location = Some(location.to_owned()));
+        return;
+    }
+    let mut pieces = response.into_body().into_data_stream();
+    while let Some(Ok(piece)) = pieces.next().await {
+        let text = String::from_utf8_lossy(&piece);
+        if !connection.with(|received| received.text.push_str(&text)) {
+            return;
+        }
     }
 }
 

@@ -74,6 +74,8 @@ pub struct Report {
     pub jobs: u64,
     /// Changes of apps that were accepted.
     pub changes: u64,
+    /// Events that a client of the event stream received.
+    pub received: u64,
     /// Faults, by kind.
     pub faults: BTreeMap<String, u64>,
     /// The last events about [`Options::about`].
@@ -193,6 +195,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         writes: world.writes,
         jobs: world.clients.finished(),
         changes: world.clients.changes(),
+        received: world.clients.events(),
         faults: world.faults.counts,
         violation,
     })
