@@ -33,11 +33,11 @@ mod kits;
 mod manual;
 mod mutations;
 mod needs;
+#[cfg(test)]
+mod source_rules;
 mod steps;
 mod test;
 mod toolchain;
-#[cfg(test)]
-mod unsafe_code;
 mod verify;
 
 use std::path::PathBuf;
