@@ -119,15 +119,15 @@ pub enum Report {
 }
 
 impl Cluster {
-    /// A cluster with `agents` agents of 4 CPUs and 4096 MB, at 10.0.1.1:5051 and so on, and that
-    /// many masters, at 10.0.0.1:5050 and so on.
-    pub fn new(agents: u8, masters: u8, now: Instant) -> Self {
+    /// A cluster with `agents` agents of 4 CPUs and 4096 MB, at [`agent_address`] with port 5051, and
+    /// that many masters, at 10.0.0.1:5050 and so on.
+    pub fn new(agents: u16, masters: u8, now: Instant) -> Self {
         let masters: Vec<SocketAddr> = (1..=masters.max(1))
             .map(|number| SocketAddr::from(([10, 0, 0, number], 5050)))
             .collect();
         let leader = masters[0];
-        let addrs: Vec<SocketAddr> = (1..=agents)
-            .map(|number| SocketAddr::from(([10, 0, 1, number], 5051)))
+        let addrs: Vec<SocketAddr> = (0..agents)
+            .map(|number| SocketAddr::from((agent_address(number), 5051)))
             .collect();
         let config = Config {
             agents: addrs.iter().map(agent_config).collect(),
@@ -330,6 +330,12 @@ impl Task {
             task: self.id.clone().into(),
         }
     }
+}
+
+/// The address of an agent, by its number: 10.1.0.0 and so on.
+pub fn agent_address(number: u16) -> Ipv4Addr {
+    let [high, low] = number.to_be_bytes();
+    Ipv4Addr::new(10, 1, high, low)
 }
 
 fn agent_config(addr: &SocketAddr) -> AgentConfig {

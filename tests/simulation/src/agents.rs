@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use rand::rngs::StdRng;
 use transom_apps::simulation::Check;
-use transom_minicluster::simulated::{Cluster, Order, Report, Task};
+use transom_minicluster::simulated::{Cluster, Order, Report, Task, agent_address};
 
 use crate::store::lock;
 
@@ -43,11 +43,19 @@ pub(crate) struct Agents {
     healthy: Arc<Mutex<BTreeSet<String>>>,
     /// When an instance of an app on an agent last ended.
     ended: BTreeMap<(String, usize), Duration>,
+    /// When something is to happen next, so that not every step looks at all processes.
+    due: Duration,
 }
 
 /// The address of an agent.
 pub(crate) fn address(agent: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 1, u8::try_from(agent + 1).unwrap_or(u8::MAX))
+    agent_address(u16::try_from(agent).unwrap_or(u16::MAX))
+}
+
+/// The agent with an address.
+pub(crate) fn agent(address: Ipv4Addr) -> usize {
+    let [.., high, low] = address.octets();
+    usize::from(u16::from_be_bytes([high, low]))
 }
 
 /// The app of a task, by its id; none of a job.
@@ -73,6 +81,7 @@ impl Agents {
         mut trace: impl FnMut(&str),
     ) -> Result<(), String> {
         for order in cluster.orders() {
+            self.due = now;
             match order {
                 Order::Launch { task, agent } => {
                     trace(&format!("agent-{agent} starts {}", task.id));
@@ -97,6 +106,10 @@ impl Agents {
                 }
             }
         }
+        if now < self.due {
+            return Ok(());
+        }
+        self.due = Duration::MAX;
         let mut ended = Vec::new();
         for (task, process) in &mut self.running {
             while process.reports.last().is_some_and(|(at, _)| *at <= now) {
@@ -117,6 +130,10 @@ impl Agents {
                 process.unhealthy = None;
                 trace(&format!("agent-{}: {} is unhealthy", process.agent, task.id));
                 lock(&self.healthy).remove(&task.id);
+            }
+            let report = process.reports.last().map(|(at, _)| *at);
+            for at in report.into_iter().chain(process.unhealthy) {
+                self.due = self.due.min(at);
             }
         }
         for (task, report) in ended {
@@ -163,6 +180,7 @@ impl Agents {
 
     /// Ends all processes of an agent, as when its machine is reset.
     pub(crate) fn reset(&mut self, agent: usize, now: Duration) {
+        self.due = now;
         for (task, process) in &mut self.running {
             if process.agent == agent {
                 self.disturbed.insert(task.id.clone());
@@ -181,7 +199,7 @@ impl Agents {
 
     /// Whether the process of a task runs.
     pub(crate) fn runs(&self, id: &str) -> bool {
-        self.running.keys().any(|task| task.id == id)
+        self.started.get(id).is_some_and(Option::is_none)
     }
 
     /// The processes of all apps, with the names of the apps and the ids of the tasks.

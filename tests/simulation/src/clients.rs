@@ -45,9 +45,10 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new() -> Self {
+    /// Those of `apps` apps of up to `instances` instances, of jobs and of events.
+    pub(crate) fn new(apps: u32, instances: u32) -> Self {
         Self {
-            apps: apps::Clients::new(),
+            apps: apps::Clients::new(apps, instances),
             jobs: jobs::Clients::default(),
             events: events::Client::default(),
         }

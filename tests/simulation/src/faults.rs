@@ -1,7 +1,7 @@
 //! What happens to the daemons, the store and the cluster, and when. Every choice is made with the
 //! seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ const MEAN_INTERVAL: Duration = Duration::from_mins(1);
 /// After the first part of each period there are no faults, so that everything can settle.
 const PERIOD: Duration = Duration::from_hours(1);
 const STORMY: Duration = Duration::from_mins(40);
+/// After this part of each period clients begin nothing new, and after the next everything is idle.
+const BUSY: Duration = Duration::from_mins(50);
+const IDLE: Duration = Duration::from_mins(57);
 
 /// How long after a slow time calls may still be delayed: a request and its answer.
 const MAX_LATE: Duration = Duration::from_secs(20);
@@ -145,13 +148,16 @@ pub(crate) struct Faults {
     pub(crate) active: Vec<Fault>,
     pub(crate) counts: BTreeMap<String, u64>,
     next: Duration,
+    without: BTreeSet<String>,
     /// When the store was last slow.
     slow_until: Option<Duration>,
 }
 
 impl Faults {
-    pub(crate) fn new() -> Self {
+    /// `without`: the names of faults that do not happen.
+    pub(crate) fn new(without: BTreeSet<String>) -> Self {
         Self {
+            without,
             active: Vec::new(),
             counts: BTreeMap::new(),
             next: MEAN_INTERVAL,
@@ -184,7 +190,7 @@ impl Faults {
                 until: now + lasts,
             };
             let is_active = self.active.iter().any(|other| conflict(other, &fault));
-            if !is_active {
+            if !is_active && !self.without.contains(&kind.to_string()) {
                 self.active.push(fault);
                 started.push(fault);
                 if kind == Kind::Slow(Peer::Store) {
@@ -225,6 +231,16 @@ impl Faults {
     /// Whether it is the time in which faults happen.
     pub(crate) fn is_stormy(now: Duration) -> bool {
         now.as_secs() % PERIOD.as_secs() < STORMY.as_secs()
+    }
+
+    /// Whether clients begin anything new: not at the end of each hour, when everything becomes idle.
+    pub(crate) fn is_busy(now: Duration) -> bool {
+        now.as_secs() % PERIOD.as_secs() < BUSY.as_secs()
+    }
+
+    /// Whether everything should be idle.
+    pub(crate) fn is_idle(now: Duration) -> bool {
+        now.as_secs() % PERIOD.as_secs() >= IDLE.as_secs()
     }
 
     /// What becomes of a request to a daemon. `from`: the daemon that forwards it.

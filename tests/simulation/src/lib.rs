@@ -40,5 +40,9 @@ mod zones;
 mod zookeeper;
 
 pub use invariants::Violation;
-pub use run::{Options, Report, conforms, run};
+pub use run::{Options, Report, conforms, faults, run};
 pub use store::Sabotage;
+
+/// The version of the world. With another one, a seed gives another run: increase it when the world
+/// makes other choices.
+pub const WORLD: u32 = 2;

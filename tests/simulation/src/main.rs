@@ -1,16 +1,19 @@
 //! `simulate`: executes simulations and prints their reports.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
-use transom_simulation::{Options, Report, run};
+use serde::Deserialize;
+use transom_simulation::{Options, Report, WORLD, faults, run};
 
 /// Runs daemons in a simulated world, in virtual time, and checks invariants after each step.
 ///
-/// The same seed gives the same run. Exit code: 0 when every invariant held, 1 when one was violated,
-/// 2 when the simulation could not be executed.
+/// The same options always give the same run. Exit code: 0 when every invariant held, 1 when one was
+/// violated, 2 when the simulation could not be executed.
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
 struct Arguments {
@@ -23,9 +26,33 @@ struct Arguments {
     /// The number of simulations, with the seeds that follow.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
+    /// Begins no further seed after this time, in seconds of the real clock.
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
+    /// Runs the seeds of a file instead, such as `tests/simulation/seeds.json`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "hours", "seeds"])]
+    file: Option<PathBuf>,
+    /// The number of agents.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=5_000))]
+    agents: u16,
+    /// The number of apps.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    apps: u32,
+    /// The most instances of an app.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    instances: u32,
+    /// A fault that does not happen, such as `reset agent`; may be repeated.
+    #[arg(long, value_name = "FAULT", value_parser = fault)]
+    without: Vec<String>,
     /// A job or an app, such as `job-7` or `app-2`, of which the last events are shown.
     #[arg(long, value_name = "NAME")]
     about: Option<String>,
+    /// Prints all events.
+    #[arg(long)]
+    trace: bool,
+    /// Does not look for a simpler run when an invariant is violated.
+    #[arg(long)]
+    no_shrink: bool,
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -37,6 +64,19 @@ enum Output {
     Text,
     /// One JSON object for each seed.
     Json,
+}
+
+/// Seeds that once ended with a violation.
+#[derive(Debug, Deserialize)]
+struct Seeds {
+    world: u32,
+    seeds: Vec<Seed>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Seed {
+    seed: u64,
+    hours: f64,
 }
 
 fn main() -> ExitCode {
@@ -51,21 +91,28 @@ fn main() -> ExitCode {
 }
 
 fn carry_out(arguments: &Arguments) -> anyhow::Result<bool> {
-    let seconds = arguments.hours * 3600.0;
+    let (began, limit) = (Instant::now(), arguments.limit.map(Duration::from_secs));
+    let tasks = u64::from(arguments.apps) * u64::from(arguments.instances);
     ensure!(
-        seconds.is_finite() && (1.0..=3.6e8).contains(&seconds),
-        "--hours {}: expected a time from 0.0003 (a second) to 100000",
-        arguments.hours
+        tasks <= 100_000,
+        "--apps {} with --instances {}: expected at most 100000 tasks, because the simulation keeps all of them in memory",
+        arguments.apps,
+        arguments.instances
     );
-    let first = arguments.seed.unwrap_or_else(rand::random);
-    for number in 0..arguments.seeds {
-        let began = Instant::now();
-        let mut options = Options {
-            seed: first.wrapping_add(number),
-            time: Duration::from_secs_f64(seconds),
-            sabotage: None,
+    for (seed, time) in seeds(arguments)? {
+        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+            break;
+        }
+        let options = Options {
+            agents: arguments.agents,
+            apps: arguments.apps,
+            instances: arguments.instances,
+            without: arguments.without.iter().cloned().collect(),
+            trace: arguments.trace.then_some(|event| println!("{event}")),
             about: arguments.about.clone(),
+            ..Options::new(seed, time)
         };
+        let started = Instant::now();
         let report = run(&options)?;
         if !report.about.is_empty() && matches!(arguments.output, Output::Text) {
             println!("{}", report.about.join("\n"));
@@ -75,22 +122,55 @@ fn carry_out(arguments: &Arguments) -> anyhow::Result<bool> {
                 "{}",
                 serde_json::to_string(&report).context("cannot write a report")?
             ),
-            Output::Text => print(&report, began.elapsed()),
+            Output::Text => print(&report, started.elapsed()),
         }
-        if let Some(violation) = &report.violation {
-            if let (Some(subject), None) = (violation.subject(), &options.about) {
-                options.about = Some(subject.to_owned());
-                let events = run(&options)?.about.join("\n");
-                eprintln!("Events about {subject}:\n{events}\n\nLast events:");
-            }
-            eprintln!(
-                "{violation}\n\nRepeat it with: cargo xtask simulate --seed {} --hours {}",
-                report.seed, arguments.hours
-            );
+        if report.violation.is_some() {
+            explain(&options, &report, arguments)?;
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// The seeds to run, each with the simulated time.
+fn seeds(arguments: &Arguments) -> anyhow::Result<Vec<(u64, Duration)>> {
+    if let Some(file) = &arguments.file {
+        return kept(file).with_context(|| file.display().to_string());
+    }
+    let first = arguments.seed.unwrap_or_else(rand::random);
+    let time = time(arguments.hours).context("--hours")?;
+    let numbers = (0..arguments.seeds).map(|number| (first.wrapping_add(number), time));
+    Ok(numbers.collect())
+}
+
+fn kept(file: &Path) -> anyhow::Result<Vec<(u64, Duration)>> {
+    let text = fs::read_to_string(file)?;
+    let kept: Seeds = serde_json::from_str(&text)?;
+    ensure!(
+        kept.world == WORLD,
+        "its seeds are of world {}, and this is world {WORLD}: here they give other runs; remove them, or run them with \
+         the commit that they come from",
+        kept.world
+    );
+    let seeds = kept.seeds.into_iter();
+    seeds.map(|seed| Ok((seed.seed, time(seed.hours)?))).collect()
+}
+
+fn time(hours: f64) -> anyhow::Result<Duration> {
+    let seconds = hours * 3600.0;
+    ensure!(
+        seconds.is_finite() && (1.0..=3.6e8).contains(&seconds),
+        "{hours} hours: expected a time from 0.0003 (a second) to 100000"
+    );
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn fault(name: &str) -> Result<String, String> {
+    if faults().any(|known| known == name) {
+        return Ok(name.to_owned());
+    }
+    let known: Vec<String> = faults().collect();
+    Err(format!("no such fault; expected one of: {}", known.join(", ")))
 }
 
 fn print(report: &Report, took: Duration) {
@@ -111,4 +191,79 @@ fn print(report: &Report, took: Duration) {
             "ok"
         }
     );
+}
+
+/// Shows a violation, and the simplest run that has it.
+fn explain(options: &Options, report: &Report, arguments: &Arguments) -> anyhow::Result<()> {
+    let (mut options, mut report) = (options.clone(), report.clone());
+    options.trace = None;
+    if !arguments.no_shrink {
+        (options, report) = shrunk(options, report)?;
+    }
+    let Some(violation) = &report.violation else {
+        return Ok(());
+    };
+    if let (Some(subject), None) = (violation.subject(), &options.about) {
+        let about = Options {
+            about: Some(subject.to_owned()),
+            ..options.clone()
+        };
+        let events = run(&about)?.about.join("\n");
+        eprintln!("Events about {subject}:\n{events}\n\nLast events:");
+    }
+    eprint!(
+        "{violation}\n\nRepeat it with: cargo xtask simulate --seed {} --hours {:.4} --agents {} --apps {} --instances {}",
+        report.seed,
+        options.time.as_secs_f64() / 3600.0,
+        options.agents,
+        options.apps,
+        options.instances,
+    );
+    for fault in &options.without {
+        eprint!(" --without '{fault}'");
+    }
+    eprintln!();
+    Ok(())
+}
+
+/// Leaves out kinds of faults, apps and time as long as the same invariant is violated.
+fn shrunk(mut options: Options, mut report: Report) -> anyhow::Result<(Options, Report)> {
+    let shape_of = |report: &Report| report.violation.as_ref().map(|violation| shape(&violation.what));
+    let shape = shape_of(&report);
+    let faults: Vec<String> = report.faults.keys().cloned().collect();
+    let halvings = options.apps.checked_ilog2().unwrap_or_default() as usize;
+    let steps = faults
+        .into_iter()
+        .map(Some)
+        .chain(std::iter::repeat_n(None, halvings));
+    for step in steps {
+        let mut simpler = Options {
+            time: Duration::from_secs_f64(report.hours * 3600.0),
+            ..options.clone()
+        };
+        match step {
+            Some(fault) => drop(simpler.without.insert(fault)),
+            None => simpler.apps /= 2,
+        }
+        eprintln!(
+            "looking for a simpler run: without {} of the faults, {} apps, {:.2} h",
+            simpler.without.len(),
+            simpler.apps,
+            report.hours
+        );
+        let tried = run(&simpler)?;
+        if shape_of(&tried) == shape {
+            (options, report) = (simpler, tried);
+        }
+    }
+    options.time = Duration::from_secs_f64(report.hours * 3600.0);
+    Ok((options, report))
+}
+
+/// A violation without names and numbers.
+fn shape(what: &str) -> String {
+    let words = what
+        .split(' ')
+        .filter(|word| !word.contains(|char: char| char.is_ascii_digit()));
+    words.collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,6 @@
 //! One simulation: daemons, store, cluster, clients and faults, step by step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::calls::Call;
 use crate::candidate::{self, Board, LEASE};
 use crate::clients::{Clients, Surroundings};
 use crate::clock::Clock;
-use crate::faults::{Fault, Faults, Kind, Peer};
+use crate::faults::{self, Fault, Faults, Kind, Peer};
 use crate::http::Http;
 use crate::invariants::{Invariants, View, Violation, framework};
 use crate::network::{Network, Stage};
@@ -35,10 +35,11 @@ use crate::zookeeper::{self, ZooKeeper};
 const STEP: Duration = Duration::from_millis(10);
 /// The daemons that share the store.
 const DAEMONS: usize = 3;
-/// The agents of the cluster.
-const AGENTS: u8 = 5;
 /// Its masters.
 const MASTERS: u8 = 3;
+/// The calls to masters in three idle minutes: of three discoveries, which compare everything each
+/// minute with a new subscription and two documents, and of the frameworks' reconciliations.
+const MAX_IDLE_CALLS: u32 = 60;
 /// Steps between two turns of the master.
 const TICK_STEPS: u32 = 5;
 
@@ -49,10 +50,42 @@ pub struct Options {
     pub seed: u64,
     /// The simulated time.
     pub time: Duration,
+    /// The number of agents.
+    pub agents: u16,
+    /// The number of apps that clients create and change, and the most instances of one.
+    pub apps: u32,
+    /// See [`Options::apps`].
+    pub instances: u32,
+    /// Faults that do not happen, by their names; see [`faults`].
+    pub without: BTreeSet<String>,
+    /// Called with the text of each event.
+    pub trace: Option<fn(&str)>,
     /// A breach of the store's contract, to see that it is found.
     pub sabotage: Option<Sabotage>,
     /// A job or an app: the events about it are part of the report.
     pub about: Option<String>,
+}
+
+impl Options {
+    /// A world of five agents and six apps.
+    pub fn new(seed: u64, time: Duration) -> Self {
+        Self {
+            seed,
+            time,
+            agents: 5,
+            apps: 6,
+            instances: 3,
+            without: BTreeSet::new(),
+            trace: None,
+            sabotage: None,
+            about: None,
+        }
+    }
+}
+
+/// The names of all faults.
+pub fn faults() -> impl Iterator<Item = String> {
+    faults::KINDS.iter().map(ToString::to_string)
 }
 
 /// The outcome of a simulation.
@@ -108,6 +141,7 @@ struct Machine {
 struct World {
     now: Duration,
     rng: StdRng,
+    agents_number: u16,
     faults: Faults,
     server: Server,
     machines: Vec<Machine>,
@@ -126,6 +160,8 @@ struct World {
     trace: Trace,
     terms: u64,
     writes: u64,
+    /// Calls to masters since everything is idle.
+    idle_calls: u32,
 }
 
 /// Runs a simulation.
@@ -152,23 +188,25 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     let mut world = World {
         now: Duration::ZERO,
         rng: StdRng::seed_from_u64(options.seed),
-        cluster: Cluster::new(AGENTS, MASTERS, began),
+        cluster: Cluster::new(options.agents, MASTERS, began),
         network: Network::default(),
         zookeeper: ZooKeeper::default(),
         agents: Agents::default(),
         http: Http::default(),
-        clients: Clients::new(),
+        clients: Clients::new(options.apps, options.instances),
         hosts: (0..DAEMONS).map(host).collect(),
         clock,
         began,
         steps: 0,
-        faults: Faults::new(),
+        agents_number: options.agents,
+        faults: Faults::new(options.without.clone()),
         server: Server::new(options.sabotage),
         machines: machines.collect(),
         invariants: Invariants::default(),
-        trace: Trace::new(options.about.clone()),
+        trace: Trace::new(options.about.clone(), options.trace),
         terms: 0,
         writes: 0,
+        idle_calls: 0,
     };
     for daemon in 0..DAEMONS {
         world.start(daemon)?;
@@ -277,7 +315,7 @@ impl World {
     }
 
     fn change_faults(&mut self) -> anyhow::Result<()> {
-        let sizes = (DAEMONS, usize::from(AGENTS));
+        let sizes = (DAEMONS, usize::from(self.agents_number));
         let (ended, started) = self.faults.step(self.now, sizes, &mut self.rng);
         let time = self.began + self.now;
         for fault in ended {
@@ -339,6 +377,8 @@ impl World {
             self.cluster.tick(time);
             self.zookeeper.step(now, &self.cluster, time, &mut self.rng);
         }
+        let is_idle = Faults::is_idle(now);
+        let calls = &mut self.idle_calls;
         let (trace, server, invariants) = (&mut self.trace, &self.server, &mut self.invariants);
         let holders = Holders::of(server, now);
         let mut outcome = Ok(());
@@ -350,6 +390,7 @@ impl World {
             &mut self.rng,
             |request, stage| {
                 let call = Call::of(request);
+                *calls += u32::from(is_idle && matches!(stage, Stage::Sent));
                 let Stage::Answered(status) = stage else {
                     let of = call.framework.as_deref();
                     let of = of.and_then(|id| framework(id, server));
@@ -409,6 +450,14 @@ impl World {
             }
         }
         let calm = self.invariants.calm(self.now);
+        if !Faults::is_idle(self.now) {
+            let calls = std::mem::take(&mut self.idle_calls);
+            if calls > MAX_IDLE_CALLS {
+                return Err(format!(
+                    "the daemons have made {calls} calls to masters in three idle minutes"
+                ));
+            }
+        }
         if self.now.as_millis().is_multiple_of(1_000) {
             for machine in self.machines.iter_mut().filter(|machine| machine.runs()) {
                 let discovery = machine.board.with(|observed| observed.services.discovery.clone());

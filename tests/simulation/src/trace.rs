@@ -17,15 +17,18 @@ const MAX_ABOUT: usize = 100;
 pub(crate) struct Trace {
     /// A job or an app; only events about it are kept as text.
     about: Option<String>,
+    /// Called with the text of each event.
+    sink: Option<fn(&str)>,
     digest: Sha256,
     events: u64,
     last: VecDeque<String>,
 }
 
 impl Trace {
-    pub(crate) fn new(about: Option<String>) -> Self {
+    pub(crate) fn new(about: Option<String>, sink: Option<fn(&str)>) -> Self {
         Self {
             about,
+            sink,
             ..Self::default()
         }
     }
@@ -33,8 +36,8 @@ impl Trace {
     /// Adds an event.
     pub(crate) fn add(&mut self, at: Duration, event: &str) {
         let line = format!("{:>12.2} s  {event}", at.as_secs_f64());
-        if std::env::var_os("SIM_TRACE").is_some() {
-            println!("{line}");
+        if let Some(sink) = self.sink {
+            sink(&line);
         }
         self.digest.update(line.as_bytes());
         self.digest.update(b"\n");

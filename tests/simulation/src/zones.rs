@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use transom_discovery::zone::Zone;
 
-use crate::agents::{Agents, address};
+use crate::agents::{Agents, address, agent};
 
 /// After this time without faults, zones show all tasks that run and none that have ended.
 const CALM: Duration = Duration::from_mins(3);
@@ -74,7 +74,7 @@ impl Shown {
                 continue;
             }
             for ip in node.a() {
-                let agent = usize::from(ip.octets()[3]).saturating_sub(1);
+                let agent = agent(*ip);
                 let runs = agents.instances(app).any(|process| process.agent == agent);
                 let has_just_ended = agents.last_end(app, agent).is_some_and(|at| at + DELAY >= now);
                 if !runs && !has_just_ended {

@@ -7,10 +7,8 @@ use transom_simulation::{Options, Report, Sabotage, conforms, run};
 
 fn simulate(seed: u64, minutes: u64, sabotage: Option<Sabotage>) -> Report {
     run(&Options {
-        seed,
-        time: Duration::from_mins(minutes),
         sabotage,
-        about: None,
+        ..Options::new(seed, Duration::from_mins(minutes))
     })
     .unwrap()
 }

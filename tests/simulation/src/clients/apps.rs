@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 use super::{Request, Surroundings};
 use crate::http::Port;
 
-/// The number of clients, and of apps.
-const APPS: usize = 6;
 /// The mean time between two changes of an app.
 const MEAN_INTERVAL: Duration = Duration::from_mins(4);
 /// How long a client waits after a request that may have been sent twice: longer than a daemon is
@@ -49,12 +47,15 @@ struct App {
 #[derive(Debug)]
 pub(super) struct Clients {
     apps: Vec<App>,
+    /// The largest number of instances of an app.
+    instances: u32,
     pub(super) changes: u64,
 }
 
 impl Clients {
-    pub(super) fn new() -> Self {
-        let apps = (0..APPS).map(|number| App {
+    /// One client for each app.
+    pub(super) fn new(apps: u32, instances: u32) -> Self {
+        let apps = (0..apps).map(|number| App {
             id: format!("app-{number}"),
             wanted: None,
             under_way: None,
@@ -66,13 +67,14 @@ impl Clients {
         });
         Self {
             apps: apps.collect(),
+            instances,
             changes: 0,
         }
     }
 
     pub(super) fn step(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
         for app in &mut self.apps {
-            self.changes += u64::from(app.step(world)?);
+            self.changes += u64::from(app.step(self.instances, world)?);
             app.check(world)?;
         }
         Ok(())
@@ -81,7 +83,7 @@ impl Clients {
 
 impl App {
     /// Whether a change was accepted.
-    fn step(&mut self, world: &mut Surroundings<'_>) -> Result<bool, String> {
+    fn step(&mut self, instances: u32, world: &mut Surroundings<'_>) -> Result<bool, String> {
         if let Some((change, request)) = &mut self.under_way {
             let Some((status, body)) = request.step(world)? else {
                 return Ok(false);
@@ -123,7 +125,7 @@ impl App {
                 (2, Some(_)) => Change::Restart,
                 _ => {
                     self.tags += 1;
-                    let instances = world.rng.random_range(0..4);
+                    let instances = world.rng.random_range(0..=instances);
                     Change::Put {
                         instances,
                         tag: self.tags,

@@ -10,6 +10,7 @@ use transom_minicluster::simulated::Report;
 
 use super::{Request, Surroundings};
 use crate::agents::Agents;
+use crate::faults::Faults;
 use crate::http::Port;
 use crate::services::WORKFLOW;
 
@@ -62,7 +63,7 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn step(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
-        if self.next <= world.now {
+        if Faults::is_busy(world.now) && self.next <= world.now {
             self.next = world.now + MEAN_INTERVAL.mul_f64(world.rng.random_range(0.0..2.0));
             self.sent += 1;
             let id = format!("job-{}", self.sent);
