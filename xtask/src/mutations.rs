@@ -98,20 +98,29 @@ fn simulate(tree: &Path, build: &Path) -> anyhow::Result<Option<Found>> {
         .args([
             "build",
             "--quiet",
-            "--release",
             "--package",
             "transom-simulation",
             "--target-dir",
         ])
         .arg(build)
+        // A release is linked as one, which takes longer than the simulation.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .current_dir(tree)
         .status()
         .context("cannot start cargo")?;
     ensure!(compiled.success(), "the mutated code does not compile");
     let began = Instant::now();
-    let mut child = Command::new(build.join("release/simulate"))
+    let mut child = Command::new(build.join("debug/simulate"))
         .args([
-            "--seed", "1", "--seeds", "1000", "--hours", HOURS, "--output", "json",
+            "--seed",
+            "1",
+            "--seeds",
+            "1000",
+            "--hours",
+            HOURS,
+            "--no-shrink",
+            "--output",
+            "json",
         ])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -270,23 +270,13 @@ impl ClusterFollower {
         // Events since the second subscription began.
         let mut meanwhile = Vec::new();
         loop {
-            // Zones first, which are at least some time apart, so that a burst of events does not delay them.
+            // Zones first, which are some time apart, so that a burst of events does not delay them.
             tokio::select! {
                 biased;
                 () = sleep_until(self.publish_at.unwrap_or_else(Instant::now)), if self.publish_at.is_some() => self.publish().await,
                 differs = self.resolver.addresses_changed() => if differs { self.addresses_changed() },
                 _ = self.registered.next() => self.update_masters(),
                 () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
-                opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
-                    second = None;
-                    let meanwhile = std::mem::take(&mut meanwhile);
-                    refresh = Instant::now() + self.refresh;
-                    match opened {
-                        Ok((_second, cluster)) => self.use_snapshot(cluster, &meanwhile).await,
-                        // The first stream is still open.
-                        Err(lost) => tracing::debug!(error = error_chain(&lost), "full comparison failed; retrying at the next refresh"),
-                    }
-                }
                 event = stream.next() => match event {
                     Ok(Some(event)) => {
                         let awaited = !self.cluster.recovered.is_empty();
@@ -312,6 +302,17 @@ impl ClusterFollower {
                     Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => self.skip_event(&error),
                     Err(error) => return StreamLost::Cluster(error),
                 },
+                // After the events that have arrived, which may be older than its snapshot.
+                opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
+                    second = None;
+                    let meanwhile = std::mem::take(&mut meanwhile);
+                    refresh = Instant::now() + self.refresh;
+                    match opened {
+                        Ok((_second, cluster)) => self.use_snapshot(cluster, &meanwhile).await,
+                        // The first stream is still open.
+                        Err(lost) => tracing::debug!(error = error_chain(&lost), "full comparison failed; retrying at the next refresh"),
+                    }
+                }
             }
         }
     }
