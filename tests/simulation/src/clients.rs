@@ -21,7 +21,7 @@ use crate::store::Server;
 const PATIENCE: Duration = Duration::from_secs(70);
 
 /// What clients see of the world when they act.
-pub(crate) struct Surroundings<'w> {
+pub(crate) struct ClientContext<'w> {
     pub(crate) now: Duration,
     /// How long there have been no faults.
     pub(crate) calm: Duration,
@@ -70,7 +70,7 @@ impl Clients {
     }
 
     /// Sends what is due, and checks the answers and what must hold.
-    pub(crate) fn step(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
+    pub(crate) fn step(&mut self, world: &mut ClientContext<'_>) -> Result<(), String> {
         self.jobs.step(world)?;
         self.apps.step(world)?;
         self.events.step(world)
@@ -106,7 +106,7 @@ impl Request {
 
     /// Sends the request to some daemon if that is due. Returns the status and the body of an answer
     /// that is definite: not that of a daemon that could not carry it out.
-    fn step(&mut self, world: &mut Surroundings<'_>) -> Result<Option<(StatusCode, String)>, String> {
+    fn step(&mut self, world: &mut ClientContext<'_>) -> Result<Option<(StatusCode, String)>, String> {
         let now = world.now;
         if let Some((answer, until)) = &mut self.attempt {
             let answer = match answer.try_recv() {

@@ -101,7 +101,7 @@ impl DaemonTransport for Link {
     }
 }
 
-/// What has arrived on a stream.
+/// The new bytes of a stream, as text.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     pub(crate) text: String,
@@ -241,7 +241,7 @@ impl Http {
         let opened = std::mem::take(&mut *lock(&self.opened));
         for (to, request, connection) in opened {
             let found = Port::at(&to).filter(|(number, _)| faults.connects(Peer::Daemons, *number));
-            // A connection that is refused ends at once.
+            // A connection that is rejected ends at once.
             if let Some((process, router)) = found.and_then(|(number, port)| daemon(number, port)) {
                 process.spawn(respond(router, delivered(request, &to), connection));
             }

@@ -18,7 +18,7 @@ use transom_store::conformance;
 use crate::agents::Agents;
 use crate::calls::Call;
 use crate::candidate::{self, Board, LEASE};
-use crate::clients::{Clients, Surroundings};
+use crate::clients::{Clients, ClientContext};
 use crate::clock::Clock;
 use crate::faults::{self, Fault, Faults, Kind, Peer};
 use crate::http::Http;
@@ -28,7 +28,7 @@ use crate::process::Process;
 use crate::services;
 use crate::store::{Fate, Sabotage, Server};
 use crate::trace::Trace;
-use crate::zones::Shown;
+use crate::zones::ZoneCheck;
 use crate::zookeeper::{self, ZooKeeper};
 
 /// The time between two turns of a daemon.
@@ -124,7 +124,7 @@ struct Machine {
     address: String,
     /// How far its clock is wrong.
     offset: SignedDuration,
-    shown: Shown,
+    shown: ZoneCheck,
     /// `None` while it is killed.
     process: Option<Process>,
     is_paused: bool,
@@ -173,7 +173,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         host: host(number),
         address: format!("{}:8080", host(number)),
         offset: SignedDuration::ZERO,
-        shown: Shown::default(),
+        shown: ZoneCheck::default(),
         process: None,
         is_paused: false,
         missed: Duration::ZERO,
@@ -260,7 +260,7 @@ impl World {
             transport: Some(Arc::new(self.network.connect(daemon))),
             ..transom_cluster::Config::default()
         })?;
-        machine.shown = Shown::default();
+        machine.shown = ZoneCheck::default();
         let world = services::World {
             host: machine.host.clone(),
             store,
@@ -421,7 +421,7 @@ impl World {
             let router = machine.board.with(|observed| observed.services.router(port))?;
             Some((process, router))
         });
-        self.clients.step(&mut Surroundings {
+        self.clients.step(&mut ClientContext {
             now,
             calm: self.invariants.calm(now),
             is_stormy,

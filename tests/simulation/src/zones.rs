@@ -17,11 +17,11 @@ const DELAY: Duration = Duration::from_secs(90);
 /// The domain of the names, without the name of the app.
 const DOMAIN: &str = "marathon.mesos.";
 
-/// The tasks that one daemon's process has shown.
+/// Compares the zones of one daemon with the tasks. It remembers which tasks the last one had.
 #[derive(Debug, Default)]
-pub(crate) struct Shown(BTreeSet<String>);
+pub(crate) struct ZoneCheck(BTreeSet<String>);
 
-impl Shown {
+impl ZoneCheck {
     /// Checks the zone that a daemon serves. `calm`: how long there have been no faults.
     pub(crate) fn check(
         &mut self,

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use rand::Rng;
 use serde_json::{Value, json};
 
-use super::{Request, Surroundings};
+use super::{Request, ClientContext};
 use crate::http::Port;
 
 /// The mean time between two changes of an app.
@@ -72,7 +72,7 @@ impl Clients {
         }
     }
 
-    pub(super) fn step(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
+    pub(super) fn step(&mut self, world: &mut ClientContext<'_>) -> Result<(), String> {
         for app in &mut self.apps {
             self.changes += u64::from(app.step(self.instances, world)?);
             app.check(world)?;
@@ -83,7 +83,7 @@ impl Clients {
 
 impl App {
     /// Whether a change was accepted.
-    fn step(&mut self, instances: u32, world: &mut Surroundings<'_>) -> Result<bool, String> {
+    fn step(&mut self, instances: u32, world: &mut ClientContext<'_>) -> Result<bool, String> {
         if let Some((change, request)) = &mut self.under_way {
             let Some((status, body)) = request.step(world)? else {
                 return Ok(false);
@@ -170,7 +170,7 @@ impl App {
     }
 
     /// Checks the result of the last change when it has had its time.
-    fn check(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
+    fn check(&mut self, world: &mut ClientContext<'_>) -> Result<(), String> {
         let settled = self.changed + CONVERGENCE <= world.now && world.calm >= CONVERGENCE;
         if !settled || self.is_checked || self.under_way.is_some() {
             return Ok(());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use super::Surroundings;
+use super::ClientContext;
 use crate::http::{Port, Stream};
 
 /// How long the client waits before it connects again.
@@ -28,7 +28,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn step(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
+    pub(super) fn step(&mut self, world: &mut ClientContext<'_>) -> Result<(), String> {
         let Some(stream) = &self.stream else {
             if self.next <= world.now {
                 let hosts = world.hosts;

@@ -8,7 +8,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use transom_minicluster::simulated::Report;
 
-use super::{Request, Surroundings};
+use super::{Request, ClientContext};
 use crate::agents::Agents;
 use crate::faults::Faults;
 use crate::http::Port;
@@ -62,7 +62,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn step(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
+    pub(super) fn step(&mut self, world: &mut ClientContext<'_>) -> Result<(), String> {
         if Faults::is_busy(world.now) && self.next <= world.now {
             self.next = world.now + MEAN_INTERVAL.mul_f64(world.rng.random_range(0.0..2.0));
             self.sent += 1;
@@ -96,7 +96,7 @@ impl Clients {
     }
 
     /// A final state never changes.
-    fn look_again(&mut self, world: &mut Surroundings<'_>) -> Result<(), String> {
+    fn look_again(&mut self, world: &mut ClientContext<'_>) -> Result<(), String> {
         let Some(first) = self.ended.front_mut() else {
             return Ok(());
         };
@@ -130,7 +130,7 @@ impl Job {
     }
 
     /// Returns the final state.
-    fn step(&mut self, id: &str, world: &mut Surroundings<'_>) -> Result<Option<String>, String> {
+    fn step(&mut self, id: &str, world: &mut ClientContext<'_>) -> Result<Option<String>, String> {
         if let Some(accepted) = self.accepted
             && accepted + CONVERGENCE <= world.now
             && world.calm >= CONVERGENCE
