@@ -15,6 +15,8 @@ pub use types::{
 
 pub(crate) use types::OperatorAnswer;
 
+use transom_common::ambient;
+
 use crate::error::Result;
 use crate::scheduler::interval;
 use crate::stream::RecordStream;
@@ -40,18 +42,14 @@ impl Stream {
     /// Fails as [`next`](Self::next); when dropped, the snapshot may be lost.
     pub async fn snapshot<S: Snapshot + Send + 'static>(&mut self, mut into: S) -> Result<Option<S>> {
         while let Some(record) = self.records.next().await? {
-            let reading = tokio::task::spawn_blocking(move || {
+            let reading = ambient::blocking(move || {
                 let header = snapshot::read(&record, &mut into)?;
                 Ok((into, header))
             });
             let header;
-            // A panic is propagated. Otherwise the task fails only when the runtime shuts down.
             (into, header) = match reading.await {
-                Ok(read) => read?,
-                Err(error) => match error.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => return Ok(None),
-                },
+                Some(read) => read?,
+                None => return Ok(None),
             };
             if let Some(header) = header {
                 if let Some(interval) = interval(header.interval) {

@@ -18,7 +18,7 @@ use transom_store::conformance;
 use crate::agents::Agents;
 use crate::calls::Call;
 use crate::candidate::{self, Board, LEASE};
-use crate::clients::{Clients, ClientContext};
+use crate::clients::{ClientContext, Clients};
 use crate::clock::Clock;
 use crate::faults::{self, Fault, Faults, Kind, Peer};
 use crate::http::Http;

@@ -13,6 +13,7 @@ use crate::masters::{Candidates, Order};
 use crate::state::{Document, State, pid_address};
 use bytes::Bytes;
 use std::net::IpAddr;
+use transom_common::ambient;
 use url::{Host, Url};
 
 const PATH: &str = "/state";
@@ -104,9 +105,9 @@ impl Client {
             .follow(url, &request, send, super::VersionCheck::None)
             .await?;
         // A large document takes seconds to parse, which must not block this thread.
-        let document = match tokio::task::spawn_blocking(move || T::read(&bytes)).await {
-            Ok(document) => document.map_err(|source| Error::decode(answer_name(&url, PATH), source))?,
-            Err(_) => {
+        let document = match ambient::blocking(move || T::read(&bytes)).await {
+            Some(document) => document.map_err(|source| Error::decode(answer_name(&url, PATH), source))?,
+            None => {
                 return Err(Error::Incomplete {
                     what: answer_name(&url, PATH),
                     missing: "a parsed document: parsing panicked or was cancelled",

@@ -35,7 +35,7 @@ pub(crate) fn master(state: &State) -> Value {
         "ip": state.master.addr.ip().to_string(),
         "logging_level": "INFO",
         "max_completed_frameworks": crate::state::MAX_COMPLETED_FRAMEWORKS.to_string(),
-        "max_completed_tasks_per_framework": crate::state::MAX_COMPLETED_TASKS.to_string(),
+        "max_completed_tasks_per_framework": state.max_completed_tasks.to_string(),
         "min_allocatable_resources": "cpus:0.01|mem:32",
         "port": state.master.addr.port().to_string(),
         "registry": match config.registry {

@@ -1,8 +1,8 @@
 //! Subscriptions: subscribing, failover, disconnection and removal of frameworks.
 
 use super::{
-    Framework, FrameworkId, KillOrder, MAX_COMPLETED_FRAMEWORKS, MAX_COMPLETED_TASKS, MAX_STREAM_EVENTS,
-    Reply, State, TaskKey, TaskState, epoch,
+    Framework, FrameworkId, KillOrder, MAX_COMPLETED_FRAMEWORKS, MAX_STREAM_EVENTS, Reply, State, TaskKey,
+    TaskState, epoch,
     model::{Stream, lists_capability},
 };
 use crate::wire::{
@@ -261,7 +261,7 @@ impl State {
             return;
         };
         framework.completed_tasks.push_back(task);
-        if framework.completed_tasks.len() > MAX_COMPLETED_TASKS {
+        if framework.completed_tasks.len() > self.max_completed_tasks {
             framework.completed_tasks.pop_front();
         }
     }

@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) standbys: VecDeque<(String, SocketAddr)>,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     pub(crate) completed_frameworks: VecDeque<Framework>,
+    /// Completed tasks that are kept for each framework; see [`MAX_COMPLETED_TASKS`].
+    pub(crate) max_completed_tasks: usize,
     pub(crate) agents: BTreeMap<AgentId, Agent>,
     pub(crate) gone_agents: Vec<AgentId>,
     pub(crate) unreachable_agents: BTreeMap<AgentId, f64>,
@@ -134,6 +136,7 @@ impl State {
             standbys,
             frameworks: BTreeMap::new(),
             completed_frameworks: VecDeque::new(),
+            max_completed_tasks: MAX_COMPLETED_TASKS,
             agents: BTreeMap::new(),
             gone_agents: Vec::new(),
             unreachable_agents: BTreeMap::new(),

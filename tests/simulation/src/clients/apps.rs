@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use rand::Rng;
 use serde_json::{Value, json};
 
-use super::{Request, ClientContext};
+use super::{ClientContext, Request};
 use crate::http::Port;
 
 /// The mean time between two changes of an app.

@@ -8,7 +8,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use transom_minicluster::simulated::Report;
 
-use super::{Request, ClientContext};
+use super::{ClientContext, Request};
 use crate::agents::Agents;
 use crate::faults::Faults;
 use crate::http::Port;
