@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use transom_common::OrderedReceiver;
 use url::Url;
 
 /// The known masters.
@@ -50,7 +51,7 @@ impl View {
 #[derive(Clone, Debug)]
 pub(crate) struct Detector {
     zookeeper: Arc<ZooKeeper>,
-    views: watch::Receiver<Arc<View>>,
+    views: OrderedReceiver<Arc<View>>,
     owner: Arc<Owner>,
 }
 
@@ -83,7 +84,7 @@ impl Detector {
         ));
         Ok(Self {
             zookeeper,
-            views: receiver,
+            views: OrderedReceiver::new(receiver),
             owner: Arc::new(Owner {
                 token,
                 task: Mutex::new(Some(task)),
@@ -95,7 +96,7 @@ impl Detector {
     pub(crate) fn detected(zookeeper: ZooKeeper, views: watch::Receiver<Arc<View>>) -> Self {
         Self {
             zookeeper: Arc::new(zookeeper),
-            views,
+            views: OrderedReceiver::new(views),
             owner: Arc::new(Owner {
                 token: CancellationToken::new(),
                 task: Mutex::default(),
@@ -127,10 +128,18 @@ impl Detector {
     /// The view as soon as any master is known, or the reason why none is after `limit`.
     pub(crate) async fn masters(&self, limit: Duration) -> Result<Arc<View>> {
         let mut views = self.views.clone();
-        let any_master = views.wait_for(|view| !view.masters.is_empty());
+        let any_master = async {
+            loop {
+                let view = Arc::clone(&views.borrow_and_update());
+                if !view.masters.is_empty() {
+                    return Some(view);
+                }
+                views.changed().await.ok()?;
+            }
+        };
         // Otherwise the time has passed, or the detector is closed.
-        if let Ok(Ok(view)) = tokio::time::timeout(limit, any_master).await {
-            return Ok(Arc::clone(&view));
+        if let Ok(Some(view)) = tokio::time::timeout(limit, any_master).await {
+            return Ok(view);
         }
         Err(Error::NoLeader {
             zookeeper: self.zookeeper.to_string(),
@@ -161,7 +170,7 @@ impl Detector {
 /// Waits for changes of the leader. The loss of a leader is not reported, only the next leader.
 #[derive(Clone, Debug)]
 pub(crate) struct Changes {
-    views: watch::Receiver<Arc<View>>,
+    views: OrderedReceiver<Arc<View>>,
     /// The registration of the last known leader.
     node: Option<String>,
 }
@@ -196,7 +205,7 @@ impl Changes {
 /// Waits for changes of the registered masters.
 #[derive(Clone, Debug)]
 pub(crate) struct Registrations {
-    views: watch::Receiver<Arc<View>>,
+    views: OrderedReceiver<Arc<View>>,
     /// The masters returned last.
     last_masters: Vec<Arc<Master>>,
 }

@@ -8,11 +8,12 @@
 //! * [`HostPort`]: a host name or address with a port
 //! * [`settings`](settings!): a struct of settings, each declared in one place with its bounds;
 //!   [`schema`]: the schemas of their types
+//! * [`OrderedReceiver`]: a receiver of a watch channel whose clones are woken in turn
 //! * [`Secret`]: a text that is never shown
 //! * [`text`]: text for logs and operators: bounded, on one line, without control characters
 //! * [`trace`]: the trace context of work, passed along through queues and actors
 //!
-//! Everything but `ambient` and `trace` is pure: no clock, no I/O. A type that only one crate needs belongs
+//! Everything but `ambient`, `OrderedReceiver` and `trace` is pure: no clock, no I/O. A type that only one crate needs belongs
 //! in that crate.
 
 pub mod ambient;
@@ -20,6 +21,7 @@ mod backoff;
 mod error_chain;
 mod host_port;
 mod metrics;
+mod ordered_watch;
 pub mod schema;
 mod secret;
 mod settings;
@@ -30,5 +32,6 @@ pub use backoff::Backoff;
 pub use error_chain::error_chain;
 pub use host_port::HostPort;
 pub use metrics::{Described, Registered, durations};
+pub use ordered_watch::OrderedReceiver;
 pub use secret::Secret;
 pub use settings::{Bounded, out_of_bounds};

@@ -1,13 +1,12 @@
 //! The leader of a framework, as this daemon knows it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use transom_common::OrderedReceiver;
 use transom_scheduler::SubscriptionStatus;
 use transom_store::Leadership;
 use transom_web::ApiError;
@@ -59,24 +58,22 @@ struct State<H> {
     handles: ArcSwapOption<H>,
     /// Notified when `handles` change.
     handles_changed: watch::Sender<()>,
-    election: watch::Receiver<Leadership>,
-    /// The next change of one of them; see [`Leader::next_change`].
-    change: Mutex<Option<Change>>,
+    /// Requests wait for these changes in turn.
+    handles_changes: OrderedReceiver<()>,
+    election: OrderedReceiver<Leadership>,
 }
-
-/// Whether the election goes on.
-type Change = Shared<BoxFuture<'static, bool>>;
 
 impl<H> Leader<H> {
     /// `own_address`: host and port at which other daemons reach this one; `election`: the outcome of the
     /// election.
     pub fn new(own_address: impl Into<String>, election: watch::Receiver<Leadership>) -> Self {
+        let handles_changed = watch::Sender::new(());
         Self(Arc::new(State {
             own_address: own_address.into(),
             handles: ArcSwapOption::empty(),
-            handles_changed: watch::Sender::new(()),
-            election,
-            change: Mutex::default(),
+            handles_changes: OrderedReceiver::new(handles_changed.subscribe()),
+            handles_changed,
+            election: OrderedReceiver::new(election),
         }))
     }
 
@@ -118,38 +115,26 @@ impl<H> Leader<H> {
     /// # Errors
     /// [`NoLeader`] if there is none at the deadline.
     pub async fn wait(&self, deadline: Instant, except: Option<&str>) -> Result<LeaderAddress, NoLeader> {
+        let (mut election, mut handles) = (self.0.election.clone(), self.0.handles_changes.clone());
         loop {
-            let change = self.next_change();
+            election.borrow_and_update();
+            handles.borrow_and_update();
             match self.current() {
                 Some(LeaderAddress::Other(address)) if except == Some(address.as_str()) => {}
                 Some(current) => return Ok(current),
                 None => {}
             }
-            if !matches!(timeout_at(deadline, change).await, Ok(true)) {
+            let changed = async {
+                tokio::select! {
+                    biased;
+                    changed = election.changed() => changed,
+                    changed = handles.changed() => changed,
+                }
+            };
+            if !matches!(timeout_at(deadline, changed).await, Ok(Ok(()))) {
                 return Err(self.no_leader());
             }
         }
-    }
-
-    /// The next change of the election or of the handles. All waiters share it, so that they are woken in
-    /// the order in which they came; those of a `watch` are woken in a random one.
-    fn next_change(&self) -> Change {
-        let mut stored = self.0.change.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(change) = stored.as_ref().filter(|change| change.peek().is_none()) {
-            return change.clone();
-        }
-        let (mut election, mut handles) = (self.0.election.clone(), self.0.handles_changed.subscribe());
-        election.borrow_and_update();
-        let changed = async move {
-            tokio::select! {
-                biased;
-                changed = election.changed() => changed.is_ok(),
-                changed = handles.changed() => changed.is_ok(),
-            }
-        };
-        let change = changed.boxed().shared();
-        *stored = Some(change.clone());
-        change
     }
 
     /// The reason why there is no leader. Meaningful only while there is none.
