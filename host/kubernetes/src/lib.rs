@@ -82,6 +82,9 @@ mod plan;
 mod runner;
 mod secrets;
 pub mod settings;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod start;
 mod summary;
 mod task;

@@ -12,22 +12,22 @@ use transom_cluster::Client;
 use transom_framework::{Leader, Routes, ServiceHandle, ServicePort};
 use transom_plugin_host::Plugins;
 use transom_store::Leadership;
-use transom_web::{AccessRules, BoundPort, RequestMetrics};
+use transom_web::{AccessRules, BoundPort, Forwarder, RequestMetrics};
 
 use crate::api::{self, Api, Shared};
 use crate::backup::delivery::Delivery;
 use crate::backup::directory::Directory;
-use crate::bootstrap::{PluginBootstrap, Scripts};
+use crate::bootstrap::{Bootstrap, PluginBootstrap, Scripts};
 use crate::core::term::{Handles, TermDependencies};
-use crate::dependencies::{ClusterAdapter, KubeConnector};
-use crate::kvstore::EtcdGateway;
+use crate::dependencies::{Cluster, ClusterAdapter, Connector, KubeConnector};
+use crate::kvstore::{EtcdGateway, Kvstore};
 use crate::metrics::Metrics;
 use crate::runner::Runner;
 use crate::view::Views;
 use crate::{Config, Error, Result};
 
 /// The header that contains the daemon that forwarded a request.
-const VIA: HeaderName = HeaderName::from_static("x-transom-kubernetes-via");
+pub(crate) const VIA: HeaderName = HeaderName::from_static("x-transom-kubernetes-via");
 
 /// The resources that all instances in a daemon share.
 #[derive(Debug)]
@@ -109,13 +109,26 @@ pub fn start(
     Ok(services.collect())
 }
 
+/// What an instance uses of the world.
+pub(crate) struct Parts {
+    pub(crate) forwarder: Forwarder,
+    pub(crate) leader: Leader<Handles>,
+    /// See [`TermDependencies`].
+    pub(crate) script_base: String,
+    pub(crate) backup_base: String,
+    pub(crate) bootstrap: Arc<dyn Bootstrap>,
+    pub(crate) cluster: Arc<dyn Cluster>,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) kvstore: Arc<dyn Kvstore>,
+}
+
 /// An instance that is not served yet.
-struct PreparedInstance {
-    router: Router,
+pub(crate) struct PreparedInstance {
+    pub(crate) router: Router,
     /// The routes of its scripts only.
     scripts: Router,
     leader: Leader<Handles>,
-    runner: Runner,
+    pub(crate) runner: Runner,
 }
 
 impl PreparedInstance {
@@ -142,34 +155,47 @@ impl PreparedInstance {
         }
         let labels = [("framework".into(), config.name().to_owned().into())];
         let registry = resources.registry.sub_registry_with_labels(labels.into_iter());
-        let forwarder = port.forwarder(VIA).map_err(Error::Web)?;
-        let leader = Leader::new(port.advertised(), instance.election);
-        let (views, scripts) = (Arc::new(Views::default()), Arc::new(Scripts::default()));
-        let delivery = Arc::new(Delivery::default());
         let advertised = config.settings.bootstrap.advertise.as_deref();
         let is_of_api = script_port.is_none();
+        let parts = Parts {
+            forwarder: port.forwarder(VIA).map_err(Error::Web)?,
+            leader: Leader::new(port.advertised(), instance.election),
+            script_base: base(&config, script_port.unwrap_or(port), advertised),
+            backup_base: base(
+                &config,
+                port,
+                advertised.filter(|host| is_of_api || !host.contains(':')),
+            ),
+            bootstrap: Arc::new(PluginBootstrap::new(
+                resources.plugins.clone(),
+                Arc::clone(&config),
+            )?),
+            cluster: Arc::new(ClusterAdapter::new(resources.cluster.clone())),
+            connector: Arc::new(KubeConnector),
+            kvstore: Arc::new(EtcdGateway::new()?),
+        };
+        Ok(Self::assemble(&config, parts, registry))
+    }
+
+    /// The instance with these parts.
+    pub(crate) fn assemble(config: &Arc<Config>, parts: Parts, registry: &mut Registry) -> Self {
+        let (views, scripts) = (Arc::new(Views::default()), Arc::new(Scripts::default()));
+        let delivery = Arc::new(Delivery::default());
         let runner = Runner {
             dependencies: TermDependencies {
                 views: Arc::clone(&views),
                 metrics: Metrics::register(registry),
-                bootstrap: Arc::new(PluginBootstrap::new(
-                    resources.plugins.clone(),
-                    Arc::clone(&config),
-                )?),
+                bootstrap: parts.bootstrap,
                 scripts: Arc::clone(&scripts),
                 delivery: Arc::clone(&delivery),
-                script_base: base(&config, script_port.unwrap_or(port), advertised),
-                backup_base: base(
-                    &config,
-                    port,
-                    advertised.filter(|host| is_of_api || !host.contains(':')),
-                ),
-                cluster: Arc::new(ClusterAdapter::new(resources.cluster.clone())),
-                connector: Arc::new(KubeConnector),
-                kvstore: Arc::new(EtcdGateway::new()?),
-                config: Arc::clone(&config),
+                script_base: parts.script_base,
+                backup_base: parts.backup_base,
+                cluster: parts.cluster,
+                connector: parts.connector,
+                kvstore: parts.kvstore,
+                config: Arc::clone(config),
             },
-            leader: leader.clone(),
+            leader: parts.leader.clone(),
         };
         let api = Api(Arc::new(Shared {
             max_scale: config.settings.max_scale,
@@ -183,15 +209,15 @@ impl PreparedInstance {
                 .dir
                 .as_ref()
                 .map(|dir| Directory::new(dir, config.name())),
-            leader: leader.clone(),
+            leader: parts.leader.clone(),
         }));
         let metrics = RequestMetrics::register(registry, "transom_kubernetes");
-        Ok(Self {
+        Self {
             scripts: api::script_router(&api),
-            router: api::router(&api, forwarder, metrics),
-            leader,
+            router: api::router(&api, parts.forwarder, metrics),
+            leader: parts.leader,
             runner,
-        })
+        }
     }
 }
 

@@ -11,7 +11,7 @@ mod in_use;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
-use transom_common::Secret;
+use transom_common::{Secret, ambient};
 
 use crate::config::Config;
 use crate::settings::Engine;
@@ -281,7 +281,7 @@ impl DatastoreRecord {
 
 /// A text of 64 hexadecimal digits that cannot be guessed.
 pub(crate) fn random() -> String {
-    let part = || uuid::Uuid::new_v4().simple();
+    let part = || ambient::uuid().simple();
     format!("{}{}", part(), part())
 }
 
