@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use ::http::Response;
 use ::http::request::Parts;
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::config::{AgentConfig, Config, Registry};
@@ -98,6 +99,8 @@ pub enum Order {
         task: Task,
         /// The number of its agent.
         agent: usize,
+        /// Its description by the framework.
+        info: Value,
     },
     /// Kill a task.
     Kill(Task),
@@ -229,6 +232,7 @@ impl Cluster {
             Effect::Launch(launch) => Some(Order::Launch {
                 agent: self.agents.iter().position(|addr| *addr == launch.agent_addr)?,
                 task: Task::of(&launch.key),
+                info: launch.info,
             }),
             Effect::Kill(key, _) => Some(Order::Kill(Task::of(&key))),
             _ => None,
@@ -359,7 +363,7 @@ fn agent_config(addr: &SocketAddr) -> AgentConfig {
 mod tests {
     use super::*;
     use crate::Images;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use tokio_util::sync::CancellationToken;
     use transom_replay::client::{self, Request};
 

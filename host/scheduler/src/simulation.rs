@@ -1,20 +1,46 @@
 //! A matcher without a plugin host, for simulations (feature `simulation`).
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
+use regex_lite::Regex;
 use transom_plugin_host::CallError;
 use transom_plugin_host::explain::MatcherExplanation;
-use transom_plugin_host::matcher::{Agent, Candidate, Task, Verdict};
+use transom_plugin_host::matcher::{Agent, Candidate, Constraint, Task, Verdict};
 
 use crate::PendingExplanation;
 use crate::matching::matcher::{Matcher, MatcherHost};
 
-/// A matcher without constraints.
-pub(crate) struct FirstFit;
+/// A matcher that knows only constraints for a host name, with `LIKE`.
+#[derive(Default)]
+pub(crate) struct FirstFit {
+    /// The host names of the agents, by handle.
+    hosts: BTreeMap<u32, String>,
+}
+
+impl FirstFit {
+    /// The first constraint of a task that an agent does not satisfy.
+    fn rejection(&self, task: &Task, agent: u32) -> Option<u32> {
+        let host = self.hosts.get(&agent).map_or("", String::as_str);
+        let rejects = |constraint: &Constraint| match constraint {
+            Constraint::Field {
+                field,
+                operator,
+                operand: Some(pattern),
+            } if field == "@hostname" && operator == "LIKE" => {
+                Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|pattern| !pattern.is_match(host))
+            }
+            _ => false,
+        };
+        let first = task.constraints.iter().position(rejects)?;
+        Some(u32::try_from(first).unwrap_or_default())
+    }
+}
 
 #[async_trait]
 impl MatcherHost for FirstFit {
     fn agent_set(&self, _home_region: Option<String>) -> Box<dyn Matcher> {
-        Box::new(Self)
+        Box::new(Self::default())
     }
 
     async fn changed(&mut self) {
@@ -24,20 +50,29 @@ impl MatcherHost for FirstFit {
 
 #[async_trait]
 impl Matcher for FirstFit {
-    fn update(&mut self, _changed: Vec<Agent>, _removed: Vec<u32>) {}
+    fn update(&mut self, changed: Vec<Agent>, removed: Vec<u32>) {
+        self.hosts.retain(|agent, _| !removed.contains(agent));
+        let named = changed.into_iter().map(|agent| (agent.handle, agent.hostname));
+        self.hosts.extend(named);
+    }
 
-    async fn evaluate(&mut self, _task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
-        Ok(candidates.iter().map(|_| Verdict::Fits).collect())
+    async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+        let verdict = |candidate: &Candidate| match self.rejection(task, candidate.agent) {
+            Some(constraint) => Verdict::Refused(constraint),
+            None => Verdict::Fits,
+        };
+        Ok(candidates.iter().map(verdict).collect())
     }
 
     async fn place(
         &mut self,
-        _task: &Task,
+        task: &Task,
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
         let room = candidates
             .iter()
+            .filter(|candidate| self.rejection(task, candidate.agent).is_none())
             .flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.capacity as usize));
         Ok(room.take(count as usize).collect())
     }

@@ -74,7 +74,8 @@ impl Matcher for AgentSet {
 pub enum Matchers {
     /// The matcher component of the plugin host.
     Plugins(Plugins),
-    /// The first agents with room: for simulations, which run no components.
+    /// The first agents with room, on the host of the constraint if there is one: for simulations, which
+    /// run no components.
     #[cfg(feature = "simulation")]
     FirstFit,
 }
@@ -93,7 +94,7 @@ impl Matchers {
                 Box::new(PluginMatchers { plugins, changes })
             }
             #[cfg(feature = "simulation")]
-            Self::FirstFit => Box::new(crate::simulation::FirstFit),
+            Self::FirstFit => Box::new(crate::simulation::FirstFit::default()),
         }
     }
 }
