@@ -10,10 +10,14 @@ use rand::rngs::StdRng;
 use transom_apps::simulation::Check;
 use transom_minicluster::simulated::{Cluster, Order, Report, Task, agent_address};
 
+use crate::faults::Faults;
+use crate::orchestrator::Orchestrator;
 use crate::store::lock;
 
 /// The mean time from the start of an app's process to its crash, or until its checks fail.
 const MEAN_CRASH: Duration = Duration::from_mins(60);
+/// The mean time to the crash of a member of the Kubernetes cluster.
+const MEAN_MEMBER_CRASH: Duration = Duration::from_mins(25);
 /// One of so many KILLs gets lost between master and agent, while faults happen.
 const LOST_KILLS: u32 = 10;
 
@@ -29,6 +33,8 @@ pub(crate) struct Process {
     unhealthy: Option<Duration>,
     /// Whether it was told to end, or its agent was disturbed.
     pub(crate) is_disturbed: bool,
+    /// Whether it was told to end.
+    is_killed: bool,
 }
 
 /// All processes.
@@ -45,6 +51,7 @@ pub(crate) struct Agents {
     ended: BTreeMap<(String, usize), Duration>,
     /// When something is to happen next, so that not every step looks at all processes.
     due: Duration,
+    pub(crate) orchestrator: Orchestrator,
 }
 
 /// The address of an agent.
@@ -83,17 +90,22 @@ impl Agents {
         for order in cluster.orders() {
             self.due = now;
             match order {
-                Order::Launch { task, agent } => {
+                Order::Launch { task, agent, info } => {
                     trace(&format!("agent-{agent} starts {}", task.id));
                     if self.started.insert(task.id.clone(), None).is_some() {
                         return Err(format!("{} was started twice", task.id));
                     }
-                    self.start(task, agent, now, is_stormy, rng);
+                    let start = Duration::from_millis(rng.random_range(3_000..15_000));
+                    let is_member = self.orchestrator.launch(&task.id, &info, agent, start)?;
+                    self.start(task, agent, is_member, now, is_stormy, rng);
                 }
                 Order::Kill(task) => {
                     let Some(process) = self.running.get_mut(&task) else {
                         continue;
                     };
+                    if !std::mem::replace(&mut process.is_killed, true) {
+                        self.orchestrator.kill(&task.id)?;
+                    }
                     process.is_disturbed = true;
                     if is_stormy && rng.random_ratio(1, LOST_KILLS) {
                         trace(&format!("a KILL of {} gets lost", task.id));
@@ -120,6 +132,7 @@ impl Agents {
                 cluster.report(task, report, time);
                 if report == Report::Running {
                     process.running = Some(now);
+                    self.orchestrator.run(&task.id);
                     lock(&self.healthy).insert(task.id.clone());
                 }
                 if !matches!(report, Report::Starting | Report::Running) {
@@ -138,6 +151,7 @@ impl Agents {
         }
         for (task, report) in ended {
             let process = self.running.remove(&task);
+            self.orchestrator.end(&task.id);
             lock(&self.healthy).remove(&task.id);
             if let (Some(app), Some(process)) = (app(&task.id), process) {
                 self.ended.insert((app.to_owned(), process.agent), now);
@@ -147,11 +161,24 @@ impl Agents {
         Ok(())
     }
 
-    fn start(&mut self, task: Task, agent: usize, now: Duration, is_stormy: bool, rng: &mut StdRng) {
+    fn start(
+        &mut self,
+        task: Task,
+        agent: usize,
+        is_member: bool,
+        now: Duration,
+        is_stormy: bool,
+        rng: &mut StdRng,
+    ) {
         let at = now + Duration::from_millis(rng.random_range(20..500));
         let mut reports = vec![(at, Report::Running), (at, Report::Starting)];
         let mut unhealthy = None;
-        if app(&task.id).is_none() {
+        if is_member {
+            let crash = at + MEAN_MEMBER_CRASH.mul_f64(rng.random_range(0.01..2.0));
+            if Faults::is_stormy(now) && Faults::is_stormy(crash) {
+                reports.insert(0, (crash, Report::Failed));
+            }
+        } else if app(&task.id).is_none() {
             // Some run for a minute or more.
             let runs = Duration::from_millis(rng.random_range(10..20_000_u64).pow(2) / 2_000);
             let end = if rng.random_bool(0.8) {
@@ -174,6 +201,7 @@ impl Agents {
             running: None,
             unhealthy,
             is_disturbed: false,
+            is_killed: false,
         };
         self.running.insert(task, process);
     }

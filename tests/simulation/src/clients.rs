@@ -4,6 +4,7 @@
 mod apps;
 mod events;
 mod jobs;
+mod kubernetes;
 
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ pub(crate) struct Clients {
     apps: apps::Clients,
     jobs: jobs::Clients,
     events: events::Client,
+    kubernetes: kubernetes::Client,
 }
 
 impl Clients {
@@ -51,6 +53,7 @@ impl Clients {
             apps: apps::Clients::new(apps, instances),
             jobs: jobs::Clients::default(),
             events: events::Client::default(),
+            kubernetes: kubernetes::Client::new(),
         }
     }
 
@@ -73,7 +76,8 @@ impl Clients {
     pub(crate) fn step(&mut self, world: &mut ClientContext<'_>) -> Result<(), String> {
         self.jobs.step(world)?;
         self.apps.step(world)?;
-        self.events.step(world)
+        self.events.step(world)?;
+        self.kubernetes.step(world)
     }
 }
 

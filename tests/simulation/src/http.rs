@@ -34,6 +34,7 @@ type Reply = oneshot::Sender<Answer>;
 pub(crate) enum Port {
     Apps,
     Workflow,
+    Kubernetes,
 }
 
 impl Port {
@@ -42,6 +43,7 @@ impl Port {
         match self {
             Self::Apps => format!("{host}:8080"),
             Self::Workflow => format!("{host}:11000"),
+            Self::Kubernetes => format!("{host}:10000"),
         }
     }
 
@@ -51,6 +53,7 @@ impl Port {
         let port = match port {
             "8080" => Self::Apps,
             "11000" => Self::Workflow,
+            "10000" => Self::Kubernetes,
             _ => return None,
         };
         Some((host.strip_prefix("daemon-")?.parse().ok()?, port))

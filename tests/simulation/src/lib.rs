@@ -1,9 +1,9 @@
 //! Simulation: several daemons in one process on one thread, in virtual time, under a seed.
 //!
-//! What the daemons run is their real code: the services for apps, workflow engines and discovery,
+//! What the daemons run is their real code: the services for apps, workflow engines, Kubernetes and discovery,
 //! with the routes of their ports, the election of a leader with its terms and fenced writes, the
 //! scheduler, and the client of the cluster's API. No components run: a matcher takes the first agents
-//! with room, and the world answers checks. The store that the daemons share is simulated: it has the
+//! with room on the wanted host, and the world answers checks. The store that the daemons share is simulated: it has the
 //! contract of every store, and the worst behaviour that the contract allows. Masters and agents are the
 //! state and the rules of the embedded cluster manager, behind connections that are slow, cut and silent.
 //! The same [`Options`] always give the same [`Report`].
@@ -12,6 +12,7 @@
 //! * `store`: the shared store
 //! * `network`, `zookeeper`, `agents`, `calls`: the masters' connections and registrations, the
 //!   processes of tasks, calls to the masters
+//! * `orchestrator`: the Kubernetes cluster that some of these processes form
 //! * `http`: requests to the daemons' ports
 //! * `candidate`, `services`: the daemon
 //! * `clients`: those who use its APIs
@@ -31,6 +32,7 @@ mod faults;
 mod http;
 mod invariants;
 mod network;
+mod orchestrator;
 mod process;
 mod run;
 mod services;

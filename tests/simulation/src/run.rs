@@ -267,6 +267,7 @@ impl World {
             cluster,
             transport: Arc::new(self.http.connect(daemon)),
             check: self.agents.check(),
+            orchestrator: self.agents.orchestrator.connect(daemon),
         };
         let program = candidate::run(world, machine.address.clone(), name, machine.board.clone());
         machine.process = Some(Process::start(program)?);
@@ -323,7 +324,7 @@ impl World {
             match fault.kind {
                 Kind::Pause => self.machines[fault.target].is_paused = false,
                 Kind::Kill => self.start(fault.target)?,
-                Kind::WrongClock => self.machines[fault.target].offset = SignedDuration::ZERO,
+                Kind::WrongClock => self.set_clock(fault.target, 0),
                 Kind::AgentAway | Kind::AgentReset => self.cluster.reconnect_agent(fault.target, time),
                 _ => {}
             }
@@ -333,6 +334,11 @@ impl World {
             self.begin(fault);
         }
         Ok(())
+    }
+
+    fn set_clock(&mut self, daemon: usize, offset: i64) {
+        self.machines[daemon].offset = SignedDuration::from_secs(offset);
+        self.agents.orchestrator.clock_jumped(self.now);
     }
 
     fn begin(&mut self, fault: Fault) {
@@ -355,7 +361,7 @@ impl World {
             Kind::LostUpdates => self.cluster.lose_updates(self.rng.random_range(1..10)),
             Kind::WrongClock => {
                 let seconds = self.rng.random_range(-3_600..3_600);
-                self.machines[fault.target].offset = SignedDuration::from_secs(seconds);
+                self.set_clock(fault.target, seconds);
             }
             Kind::AgentAway => {
                 self.cluster.disconnect_agent(fault.target, time);
@@ -411,6 +417,11 @@ impl World {
         );
         outcome?;
         let (agents, is_stormy) = (&mut self.agents, Faults::is_stormy(now));
+        let reaches = |daemon: &usize| self.faults.connects(Peer::Master, *daemon);
+        let cut_off = (0..DAEMONS).filter(|daemon| !reaches(daemon)).collect();
+        for event in agents.orchestrator.step(now, cut_off) {
+            self.trace.add(now, &event);
+        }
         agents.step(now, is_stormy, &mut self.cluster, time, &mut self.rng, |event| {
             self.trace.add(now, event);
         })?;
