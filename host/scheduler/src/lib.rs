@@ -115,8 +115,6 @@ mod error;
 mod matching;
 mod metrics;
 mod retry;
-#[cfg(feature = "simulation")]
-mod simulation;
 mod store;
 mod subscription;
 #[cfg(test)]
@@ -138,7 +136,7 @@ pub use api::waiting::{Waiting, waiting};
 pub use config::{Config, MaintenanceMode};
 pub use error::{Error, Result};
 pub use matching::agents::to_matcher_agent;
-pub use matching::matcher::Matchers;
+pub use matching::matchers::Matchers;
 pub use matching::queue::{PendingSnapshot, PendingSpec};
 pub use metrics::Metrics;
 pub use store::records::{FRAMEWORK_ID_KEY, Launched, normalized};

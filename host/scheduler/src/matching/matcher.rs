@@ -1,9 +1,8 @@
 //! The matcher as traits, which the plugin host implements and tests script.
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
+use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
-use transom_plugin_host::{CallError, Change, Plugins};
 
 use crate::PendingExplanation;
 
@@ -66,56 +65,5 @@ impl Matcher for AgentSet {
 
     fn explain(&self, task: Task) -> PendingExplanation {
         PendingExplanation::new(AgentSet::explain(self, task))
-    }
-}
-
-/// What decides where tasks run.
-#[derive(Clone, Debug)]
-pub enum Matchers {
-    /// The matcher component of the plugin host.
-    Plugins(Plugins),
-    /// The first agents with room, on the host of the constraint if there is one: for simulations, which
-    /// run no components.
-    #[cfg(feature = "simulation")]
-    FirstFit,
-}
-
-impl From<Plugins> for Matchers {
-    fn from(plugins: Plugins) -> Self {
-        Self::Plugins(plugins)
-    }
-}
-
-impl Matchers {
-    pub(crate) fn host(self) -> Box<dyn MatcherHost> {
-        match self {
-            Self::Plugins(plugins) => {
-                let changes = plugins.changes();
-                Box::new(PluginMatchers { plugins, changes })
-            }
-            #[cfg(feature = "simulation")]
-            Self::FirstFit => Box::new(crate::simulation::FirstFit::default()),
-        }
-    }
-}
-
-/// The plugin host.
-struct PluginMatchers {
-    plugins: Plugins,
-    changes: broadcast::Receiver<Change>,
-}
-
-#[async_trait]
-impl MatcherHost for PluginMatchers {
-    fn agent_set(&self, home_region: Option<String>) -> Box<dyn Matcher> {
-        Box::new(self.plugins.agent_set(home_region))
-    }
-
-    async fn changed(&mut self) {
-        // Any change is worth a retry, even one whose notification was missed. A stopped host sends
-        // no further changes.
-        if let Err(broadcast::error::RecvError::Closed) = self.changes.recv().await {
-            std::future::pending::<()>().await;
-        }
     }
 }

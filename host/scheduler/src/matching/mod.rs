@@ -19,9 +19,12 @@
 pub(crate) mod agents;
 mod disks;
 pub(crate) mod failures;
+#[cfg(feature = "simulation")]
+mod first_fit;
 pub(crate) mod maintenance;
 pub(crate) mod matcher;
 pub(crate) mod matcher_client;
+pub(crate) mod matchers;
 pub(crate) mod offer_demand;
 pub(crate) mod offer_pool;
 mod offer_resources;

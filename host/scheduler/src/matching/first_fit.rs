@@ -8,8 +8,8 @@ use transom_plugin_host::CallError;
 use transom_plugin_host::explain::MatcherExplanation;
 use transom_plugin_host::matcher::{Agent, Candidate, Constraint, Task, Verdict};
 
+use super::matcher::{Matcher, MatcherHost};
 use crate::PendingExplanation;
-use crate::matching::matcher::{Matcher, MatcherHost};
 
 /// A matcher that knows only constraints for a host name, with `LIKE`.
 #[derive(Default)]

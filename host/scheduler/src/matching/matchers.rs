@@ -1,0 +1,60 @@
+//! What decides where the tasks of a framework run.
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+use transom_plugin_host::{Change, Plugins};
+
+#[cfg(feature = "simulation")]
+use super::first_fit::FirstFit;
+use super::matcher::{Matcher, MatcherHost};
+
+/// What decides where tasks run.
+#[derive(Clone, Debug)]
+pub enum Matchers {
+    /// The matcher component of the plugin host.
+    Plugins(Plugins),
+    /// The first agents with room, on the host of the constraint if there is one: for simulations, which
+    /// run no components.
+    #[cfg(feature = "simulation")]
+    FirstFit,
+}
+
+impl From<Plugins> for Matchers {
+    fn from(plugins: Plugins) -> Self {
+        Self::Plugins(plugins)
+    }
+}
+
+impl Matchers {
+    pub(crate) fn host(self) -> Box<dyn MatcherHost> {
+        match self {
+            Self::Plugins(plugins) => {
+                let changes = plugins.changes();
+                Box::new(PluginMatchers { plugins, changes })
+            }
+            #[cfg(feature = "simulation")]
+            Self::FirstFit => Box::new(FirstFit::default()),
+        }
+    }
+}
+
+/// The plugin host.
+struct PluginMatchers {
+    plugins: Plugins,
+    changes: broadcast::Receiver<Change>,
+}
+
+#[async_trait]
+impl MatcherHost for PluginMatchers {
+    fn agent_set(&self, home_region: Option<String>) -> Box<dyn Matcher> {
+        Box::new(self.plugins.agent_set(home_region))
+    }
+
+    async fn changed(&mut self) {
+        // Any change is worth a retry, even one whose notification was missed. A stopped host sends
+        // no further changes.
+        if let Err(broadcast::error::RecvError::Closed) = self.changes.recv().await {
+            std::future::pending::<()>().await;
+        }
+    }
+}
