@@ -531,8 +531,8 @@ impl ClusterFollower {
                 );
                 let before = self.shared.publish(zone);
                 if large {
-                    // Dropping a large zone is slow.
-                    tokio::task::spawn_blocking(move || drop(before));
+                    // Dropping a large zone is slow, and nobody waits for it.
+                    tokio::spawn(ambient::blocking(move || drop(before)));
                 }
                 self.metrics.zone_updates.inc();
             }

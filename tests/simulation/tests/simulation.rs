@@ -31,19 +31,17 @@ fn same_seed_gives_the_same_trace_and_another_seed_another_one() {
 }
 
 #[test]
-fn one_daemon_leads_and_every_job_ends_whatever_happens() {
-    let new = rand::random::<u64>();
-    for seed in [0, new] {
-        let report = simulate(seed, 60, None);
-        if let Some(violation) = report.violation {
-            panic!("seed {seed}:\n{violation}");
-        }
-        assert!(report.faults.len() > 7, "seed {seed}: most kinds of faults occur");
-        assert!(
-            report.terms > 3 && report.writes > 1_000 && report.jobs > 100 && report.changes > 20,
-            "{report:?}"
-        );
+fn invariants_hold_with_a_new_seed() {
+    let seed = rand::random();
+    let report = simulate(seed, 60, None);
+    if let Some(violation) = report.violation {
+        panic!("seed {seed}:\n{violation}");
     }
+    assert!(report.faults.len() > 7, "seed {seed}: most kinds of faults occur");
+    assert!(
+        report.terms > 3 && report.writes > 1_000 && report.jobs > 100 && report.changes > 20,
+        "{report:?}"
+    );
 }
 
 #[test]
