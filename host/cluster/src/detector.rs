@@ -267,7 +267,7 @@ mod tests {
         let at_a = Url::parse("http://127.0.0.1:1/master/api").unwrap();
         let sender = watch::Sender::new(view(&[a.clone(), b.clone()]));
         let mut changes = Changes {
-            views: sender.subscribe(),
+            views: OrderedReceiver::new(sender.subscribe()),
             node: Some(a.node.clone()),
         };
         assert_eq!(next_port(&mut changes, &at_a), None);
@@ -293,7 +293,7 @@ mod tests {
         let (a, b) = (master("info_1", 1), master("info_2", 2));
         let sender = watch::Sender::new(view(std::slice::from_ref(&a)));
         let mut registrations = Registrations {
-            views: sender.subscribe(),
+            views: OrderedReceiver::new(sender.subscribe()),
             last_masters: vec![a.clone()],
         };
         let mut next_masters = || {

@@ -521,26 +521,23 @@ impl ClusterFollower {
         } else {
             Some(building())
         };
-        match built {
-            Some(zone) => {
-                tracing::debug!(
-                    serial = zone.serial(),
-                    records = zone.records(),
-                    invalid_entries = zone.invalid_entries(),
-                    "new zone published"
-                );
-                let before = self.shared.publish(zone);
-                if large {
-                    // Dropping a large zone is slow, and nobody waits for it.
-                    tokio::spawn(ambient::blocking(move || drop(before)));
-                }
-                self.metrics.zone_updates.inc();
+        if let Some(zone) = built {
+            tracing::debug!(
+                serial = zone.serial(),
+                records = zone.records(),
+                invalid_entries = zone.invalid_entries(),
+                "new zone published"
+            );
+            let before = self.shared.publish(zone);
+            if large {
+                // Dropping a large zone is slow, and nobody waits for it.
+                tokio::spawn(ambient::blocking(move || drop(before)));
             }
+            self.metrics.zone_updates.inc();
+        } else {
             // Only if the runtime stops or building panicked; then the next zone is a full rebuild.
-            None => {
-                self.changes.add_everything();
-                tracing::error!("building a zone failed; retrying with a full rebuild");
-            }
+            self.changes.add_everything();
+            tracing::error!("building a zone failed; retrying with a full rebuild");
         }
         self.build_time = began.elapsed();
     }

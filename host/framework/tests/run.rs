@@ -102,7 +102,7 @@ async fn framework(dir: &Path, token: &CancellationToken) -> (Framework, Arc<dyn
         },
         prefix: "f".to_owned(),
         cluster: Client::new(cluster).unwrap(),
-        plugins: plugins.clone(),
+        matchers: plugins.clone().into(),
         revive_interval: Duration::from_secs(1),
         refuse_rest: None,
         maintenance: transom_scheduler::MaintenanceMode::default(),

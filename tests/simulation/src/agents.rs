@@ -15,7 +15,7 @@ use crate::orchestrator::Orchestrator;
 use crate::store::lock;
 
 /// The mean time from the start of an app's process to its crash, or until its checks fail.
-const MEAN_CRASH: Duration = Duration::from_mins(60);
+const MEAN_CRASH: Duration = Duration::from_hours(1);
 /// The mean time to the crash of a member of the Kubernetes cluster.
 const MEAN_MEMBER_CRASH: Duration = Duration::from_mins(25);
 /// One of so many KILLs gets lost between master and agent, while faults happen.

@@ -144,13 +144,18 @@ impl Drop for Connection {
     }
 }
 
+/// What daemons and clients have put there since the last step.
+type Mailbox<T> = Arc<Mutex<Vec<T>>>;
+
 /// All requests.
 #[derive(Debug, Default)]
 pub(crate) struct Http {
-    sent: Arc<Mutex<Vec<Call>>>,
-    opened: Arc<Mutex<Vec<(String, Request<Bytes>, Connection)>>>,
+    sent: Mailbox<Call>,
+    /// Requests for streams, with their addresses.
+    opened: Mailbox<(String, Request<Bytes>, Connection)>,
     requests: Messages<(Call, Option<Duration>)>,
-    answered: Arc<Mutex<Vec<(Reply, Option<Duration>, Answer)>>>,
+    /// Answers, with the time that they take unless they get lost.
+    answered: Mailbox<(Reply, Option<Duration>, Answer)>,
     answers: Messages<(Reply, Answer)>,
     next: u64,
 }
@@ -251,12 +256,11 @@ impl Http {
         }
         let answered = std::mem::take(&mut *lock(&self.answered));
         for (reply, delay, answer) in answered {
-            match delay {
-                Some(delay) => self.answer(now + delay, reply, answer),
-                None => {
-                    let lost = Err(ForwardError::Unanswered(String::new()));
-                    self.answer(now + SILENCE, reply, lost);
-                }
+            if let Some(delay) = delay {
+                self.answer(now + delay, reply, answer);
+            } else {
+                let lost = Err(ForwardError::Unanswered(String::new()));
+                self.answer(now + SILENCE, reply, lost);
             }
         }
         while let Some((reply, answer)) = take_due(&mut self.answers, now) {

@@ -98,7 +98,7 @@ async fn apps(world: &World, board: &Board) {
         match transom_apps::simulation::start(config.clone(), parts).await {
             Ok((router, runner)) => {
                 board.with(|observed| observed.services.apps = Some(router));
-                return lead(world, APPS, info, election, runner, board).await;
+                return Box::pin(lead(world, APPS, info, election, runner, board)).await;
             }
             // The store does not answer. Virtual time.
             Err(_) => sleep(RESTART_INTERVAL).await,

@@ -31,10 +31,10 @@ impl ZoneCheck {
         agents: &Agents,
     ) -> Result<(), String> {
         let Some(zone) = zone else {
-            return match calm >= CALM {
-                true => Err("there is no zone".to_owned()),
-                false => Ok(()),
-            };
+            if calm >= CALM {
+                return Err("there is no zone".to_owned());
+            }
+            return Ok(());
         };
         let addresses = |app: &str| -> Vec<Ipv4Addr> {
             let node = zone.node(&format!("{app}.{DOMAIN}"));

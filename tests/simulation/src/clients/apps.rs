@@ -197,11 +197,11 @@ impl App {
             };
         };
         let answer: Value = serde_json::from_str(&body).unwrap_or_default();
-        let app = &answer["app"];
+        let (app, shown_tag) = (&answer["app"], tag.to_string());
         let is_as_wanted = app["instances"] == instances
             && app["tasksRunning"] == instances
             && app["tasksHealthy"] == instances
-            && app["env"]["TAG"] == tag.to_string()
+            && app["env"]["TAG"] == *shown_tag
             && app["deployments"].as_array().is_some_and(Vec::is_empty);
         if is_as_wanted {
             return Ok(());

@@ -47,7 +47,7 @@ impl Client {
         if received.has_ended || (world.is_stormy && world.rng.random_ratio(1, CUT_STEPS)) {
             self.stream = None;
             self.next = world.now + PAUSE;
-            if let Some(leader) = received.location.and_then(host_and_port) {
+            if let Some(leader) = received.location.as_deref().and_then(host_and_port) {
                 (self.leader, self.next) = (Some(leader), world.now);
             }
         }
@@ -84,7 +84,7 @@ impl Client {
     }
 }
 
-fn host_and_port(url: String) -> Option<String> {
+fn host_and_port(url: &str) -> Option<String> {
     let uri: http::Uri = url.parse().ok()?;
     Some(uri.authority()?.to_string())
 }

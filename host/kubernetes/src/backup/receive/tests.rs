@@ -53,7 +53,7 @@ fn reception(folder: &std::path::Path, sandbox: Sandbox, sha256: &str) -> Recept
     let operation = Operation::new(
         OperationKind::Backup,
         "m3s-1".to_owned(),
-        Timestamp::now(),
+        jiff::Timestamp::now(),
         config.settings.backup.timeout.duration(),
     );
     Reception {
