@@ -349,7 +349,8 @@ fn agent_config(addr: &SocketAddr) -> AgentConfig {
     AgentConfig {
         ip: Ipv4Addr::UNSPECIFIED.into(),
         port: addr.port(),
-        hostname: format!("agent-{}", addr.ip()),
+        // A name would be looked up in the DNS of the machine.
+        hostname: addr.ip().to_string(),
         cpus: 4.0,
         mem: 4096.0,
         disk: 10_000.0,
@@ -474,7 +475,7 @@ mod tests {
             panic!("it is a stream");
         };
         let mut next = || String::from_utf8(stream.events.try_recv().unwrap().unwrap().to_vec()).unwrap();
-        assert!(next().contains(r#""hostname":"agent-10.0.1.1""#));
+        assert!(next().contains(r#""hostname":"10.1.0.0""#));
         assert!(next().contains("HEARTBEAT"));
         assert_eq!((&stream.stream_id, &stream.framework), (&None, &None));
         cluster.tick(now);
