@@ -349,8 +349,7 @@ fn agent_config(addr: &SocketAddr) -> AgentConfig {
     AgentConfig {
         ip: Ipv4Addr::UNSPECIFIED.into(),
         port: addr.port(),
-        // A name would be looked up in the DNS of the machine.
-        hostname: addr.ip().to_string(),
+        hostname: format!("agent-{}", addr.ip()),
         cpus: 4.0,
         mem: 4096.0,
         disk: 10_000.0,
@@ -475,7 +474,7 @@ mod tests {
             panic!("it is a stream");
         };
         let mut next = || String::from_utf8(stream.events.try_recv().unwrap().unwrap().to_vec()).unwrap();
-        assert!(next().contains(r#""hostname":"10.1.0.0""#));
+        assert!(next().contains(r#""hostname":"agent-10.1.0.0""#));
         assert!(next().contains("HEARTBEAT"));
         assert_eq!((&stream.stream_id, &stream.framework), (&None, &None));
         cluster.tick(now);
