@@ -49,19 +49,14 @@ pub fn uuid() -> Uuid {
     uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
 }
 
-/// Whether a simulation replaces the time of day and chance on this thread.
-pub fn is_simulated() -> bool {
-    simulated(|_| ()).is_some()
-}
-
 /// Runs something that computes for long on another thread, in a simulation on this one. `None` if the
 /// runtime stops, or if it panics, which is logged.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    if is_simulated() {
+    if simulated(|_| ()).is_some() {
         return Some(work());
     }
     let done = tokio::task::spawn_blocking(work).await;
-    done.inspect_err(|error| tracing::error!(%error, "a computation ended without a result"))
+    done.inspect_err(|error| tracing::error!(%error, "work on a blocking thread panicked or was cancelled"))
         .ok()
 }
 

@@ -1,6 +1,6 @@
 //! Small types that every crate of the daemon needs, each defined once.
 //!
-//! * [`ambient`]: the time of day and chance, which a simulation replaces
+//! * [`ambient`]: the time of day, chance and blocking threads, which a simulation replaces
 //! * [`Backoff`]: exponential backoff with jitter
 //! * [`Described`]: a metric family that is exported before its first series
 //! * [`metrics`](metrics!): a struct of metrics, each declared in one place

@@ -153,6 +153,13 @@ impl ClusterFollower {
         }
     }
 
+    /// Looks up no host names.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn without_lookups(mut self) -> Self {
+        self.resolver.is_off = true;
+        self
+    }
+
     /// Follows the cluster until the token is cancelled.
     pub(crate) async fn run(mut self, token: CancellationToken) {
         token.run_until_cancelled(self.follow()).await;

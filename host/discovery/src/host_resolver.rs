@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use transom_common::ambient;
 
 use crate::cluster::ClusterModel;
 use crate::zone_config::ResolvedHosts;
@@ -23,6 +22,8 @@ pub(crate) struct HostResolver {
     started_at: HashMap<String, Instant>,
     /// When a name is due although the cluster has the same names as before.
     due: Option<Instant>,
+    /// Whether no name is looked up: a simulation has no DNS, and that of the machine answers at any time.
+    pub(crate) is_off: bool,
     running: JoinSet<(String, Vec<IpAddr>)>,
 }
 
@@ -33,7 +34,7 @@ impl HostResolver {
     /// cost as much as there are agents.
     pub(crate) fn refresh(&mut self, cluster: &ClusterModel, max_age: Duration, names_differ: bool) {
         let now = Instant::now();
-        if !names_differ && self.due.is_some_and(|due| now < due) {
+        if self.is_off || !names_differ && self.due.is_some_and(|due| now < due) {
             return;
         }
         let wanted: std::collections::HashSet<&str> = cluster.host_names().collect();
@@ -70,10 +71,6 @@ impl HostResolver {
 }
 
 async fn look_up(name: String) -> (String, Vec<IpAddr>) {
-    if ambient::is_simulated() {
-        // A simulation has no DNS, and that of the machine answers at any time.
-        return (name, Vec::new());
-    }
     let lookup = async {
         let found = tokio::net::lookup_host((name.as_str(), 0)).await;
         found.map(|addresses| addresses.map(|address| address.ip().to_canonical()).collect())

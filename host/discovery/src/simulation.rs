@@ -35,6 +35,6 @@ pub fn start(config: &Config, client: Client) -> Reader {
         Arc::clone(&shared),
         Metrics::register(&mut Registry::default(), &shared),
     );
-    tokio::spawn(follower.run(CancellationToken::new()));
+    tokio::spawn(follower.without_lookups().run(CancellationToken::new()));
     Reader(shared)
 }
