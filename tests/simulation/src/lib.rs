@@ -19,7 +19,7 @@
 //! * `faults`: what happens to all of them, and when
 //! * `invariants`, `zones`: what must hold after each step
 //! * `trace`: what happened, and its digest
-//! * `run`: one simulation
+//! * `run`: one simulation. `simplify`: a simpler one that violates the same invariant
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,7 @@ mod orchestrator;
 mod process;
 mod run;
 mod services;
+mod simplify;
 mod store;
 mod trace;
 mod zones;
@@ -43,6 +44,7 @@ mod zookeeper;
 
 pub use invariants::Violation;
 pub use run::{Options, Report, conforms, faults, run};
+pub use simplify::simplified;
 pub use store::Sabotage;
 
 /// The version of the world. With another one, a seed gives another run: increase it when the world

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
-use transom_simulation::{Options, Report, WORLD, faults, run};
+use transom_simulation::{Options, Report, WORLD, faults, run, simplified};
 
 /// Runs daemons in a simulated world, in virtual time, and checks invariants after each step.
 ///
@@ -198,7 +198,15 @@ fn explain(options: &Options, report: &Report, arguments: &Arguments) -> anyhow:
     let (mut options, mut report) = (options.clone(), report.clone());
     options.trace = None;
     if !arguments.no_shrink {
-        (options, report) = shrunk(options, report)?;
+        (options, report) = simplified(options, report, |simpler| {
+            eprintln!(
+                "looking for a simpler run: without {} kinds of faults, {} apps, {:.2} h",
+                simpler.without.len(),
+                simpler.apps,
+                simpler.time.as_secs_f64() / 3600.0
+            );
+            run(simpler)
+        })?;
     }
     let Some(violation) = &report.violation else {
         return Ok(());
@@ -212,9 +220,10 @@ fn explain(options: &Options, report: &Report, arguments: &Arguments) -> anyhow:
         eprintln!("Events about {subject}:\n{events}\n\nLast events:");
     }
     eprint!(
-        "{violation}\n\nRepeat it with: cargo xtask simulate --seed {} --hours {:.4} --agents {} --apps {} --instances {}",
+        "{violation}\n\nRepeat it with: cargo xtask simulate --seed {} --hours {} --agents {} --apps {} --instances {}",
         report.seed,
-        options.time.as_secs_f64() / 3600.0,
+        // Rounded up, so that the run does not end before the violation.
+        (options.time.as_secs_f64() / 3600.0 * 1e4).ceil() / 1e4,
         options.agents,
         options.apps,
         options.instances,
@@ -224,46 +233,4 @@ fn explain(options: &Options, report: &Report, arguments: &Arguments) -> anyhow:
     }
     eprintln!();
     Ok(())
-}
-
-/// Leaves out kinds of faults, apps and time as long as the same invariant is violated.
-fn shrunk(mut options: Options, mut report: Report) -> anyhow::Result<(Options, Report)> {
-    let shape_of = |report: &Report| report.violation.as_ref().map(|violation| shape(&violation.what));
-    let shape = shape_of(&report);
-    let faults: Vec<String> = report.faults.keys().cloned().collect();
-    let halvings = options.apps.checked_ilog2().unwrap_or_default() as usize;
-    let steps = faults
-        .into_iter()
-        .map(Some)
-        .chain(std::iter::repeat_n(None, halvings));
-    for step in steps {
-        let mut simpler = Options {
-            time: Duration::from_secs_f64(report.hours * 3600.0),
-            ..options.clone()
-        };
-        match step {
-            Some(fault) => drop(simpler.without.insert(fault)),
-            None => simpler.apps /= 2,
-        }
-        eprintln!(
-            "looking for a simpler run: without {} of the faults, {} apps, {:.2} h",
-            simpler.without.len(),
-            simpler.apps,
-            report.hours
-        );
-        let tried = run(&simpler)?;
-        if shape_of(&tried) == shape {
-            (options, report) = (simpler, tried);
-        }
-    }
-    options.time = Duration::from_secs_f64(report.hours * 3600.0);
-    Ok((options, report))
-}
-
-/// A violation without names and numbers.
-fn shape(what: &str) -> String {
-    let words = what
-        .split(' ')
-        .filter(|word| !word.contains(|char: char| char.is_ascii_digit()));
-    words.collect::<Vec<_>>().join(" ")
 }

@@ -41,7 +41,7 @@ pub(crate) struct Request {
 pub(crate) enum Stage {
     /// It has been sent.
     Sent,
-    /// The master has answered it; without a status, the connection is refused.
+    /// The master has answered it; without a status, it has rejected the connection.
     Answered(Option<http::StatusCode>),
 }
 

@@ -16,7 +16,7 @@ use crate::store::lock;
 
 /// How long a request may be carried out after its answer to another attempt.
 const LATE: Duration = Duration::from_mins(4);
-/// A task that has been running, or a node that has been there, for this time is known to whoever decides.
+/// After this time the leader knows a running task or a node.
 const KNOWN: Duration = Duration::from_mins(5);
 /// How long a jump of a clock may have effects.
 const JUMP: Duration = Duration::from_mins(10);

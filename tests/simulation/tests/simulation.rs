@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use transom_simulation::{Options, Report, Sabotage, conforms, run};
+use transom_simulation::{Options, Report, Sabotage, Violation, conforms, faults, run, simplified};
 
 fn simulate(seed: u64, minutes: u64, sabotage: Option<Sabotage>) -> Report {
     run(&Options {
@@ -57,6 +57,60 @@ fn breaches_of_the_stores_contract_are_found() {
         assert!(violation.what.contains(expected), "{sabotage:?}: {violation}");
         assert!(!violation.events.is_empty());
     }
+}
+
+#[test]
+fn simpler_run_has_only_what_the_violation_needs() {
+    let options = Options::new(1, Duration::from_hours(1));
+    let empty = run(&Options::new(1, Duration::from_secs(1))).unwrap();
+    // Two apps and the reset of an agent violate an invariant; without lost updates, another one.
+    let scripted = |options: &Options| {
+        let happens = |fault: &str| !options.without.contains(fault);
+        let hours = if happens("wrong clock") { 0.5 } else { 0.25 };
+        let what = if happens("lost updates") {
+            "app-1 has 3 tasks"
+        } else {
+            "nobody leads"
+        };
+        let is_violated = happens("reset agent") && options.apps >= 2;
+        Ok(Report {
+            hours,
+            faults: faults()
+                .filter(|fault| happens(fault))
+                .map(|fault| (fault, 1))
+                .collect(),
+            violation: is_violated.then(|| Violation {
+                at: hours * 3600.0,
+                what: what.to_owned(),
+                events: Vec::new(),
+            }),
+            ..empty.clone()
+        })
+    };
+    let report = scripted(&options).unwrap();
+    let (simpler, report) = simplified(options, report, scripted).unwrap();
+    let needed: Vec<_> = faults()
+        .filter(|fault| !simpler.without.contains(fault))
+        .collect();
+    assert_eq!(needed, ["lost updates", "reset agent"]);
+    assert_eq!((simpler.apps, simpler.time), (3, Duration::from_mins(15)));
+    assert_eq!(report.violation.unwrap().what, "app-1 has 3 tasks");
+}
+
+#[test]
+fn limit_begins_no_further_seed() {
+    let arguments = [
+        "--seed", "1", "--seeds", "1000000", "--hours", "0.001", "--limit", "1",
+    ];
+    let program = std::process::Command::new(env!("CARGO_BIN_EXE_simulate"))
+        .args(arguments)
+        .output();
+    let output = program.unwrap();
+    let reports = String::from_utf8_lossy(&output.stdout).lines().count();
+    assert!(
+        output.status.success() && (1..1_000_000).contains(&reports),
+        "{output:?}"
+    );
 }
 
 #[test]
