@@ -133,22 +133,9 @@ impl Actor {
     pub(super) async fn answer_offers(&mut self, caller: &Caller, matcher: &mut MatcherClient) {
         let now = Instant::now();
         let has_demand = self.queue.has_ready(ambient::now()) || self.reservations.needs_offers();
-        let unused = match self.pool.pass_started_at() {
-            Some(_) => Vec::new(),
-            None => self.pool.take_unused(),
-        };
-        if !unused.is_empty() {
-            self.metrics.declined_offers.inc_by(unused.len() as u64);
-            if let Err(error) = caller
-                .decline(unused, v1::Filters::refuse(self.timeouts.decline))
-                .await
-            {
-                self.metrics.call_failed("DECLINE");
-                tracing::debug!(
-                    error = error_chain(&error),
-                    "DECLINE failed; the offers expire at the master"
-                );
-            }
+        if self.pool.pass_started_at().is_none() {
+            self.pool.decline_unused();
+            self.decline_offers(caller, now).await;
         }
         if matcher.take_due(now) {
             self.offer_demand.request_revive();
@@ -164,6 +151,32 @@ impl Actor {
             self.offer_demand.failed(call);
             self.metrics.call_failed(name);
             tracing::debug!(call = name, error = error_chain(&error), "call failed; retrying");
+        }
+    }
+
+    /// Declines offers, again until the master has answered: offers of a lost DECLINE would keep their
+    /// resources from all frameworks.
+    async fn decline_offers(&mut self, caller: &Caller, now: Instant) {
+        if self.decline_retry.is_backing_off(now) {
+            return;
+        }
+        let offers = self.pool.take_declined();
+        if offers.is_empty() {
+            return;
+        }
+        let filters = v1::Filters::refuse(self.timeouts.decline);
+        match caller.decline(offers.clone(), filters).await {
+            Ok(()) => {
+                self.decline_retry.succeeded();
+                self.metrics.declined_offers.inc_by(offers.len() as u64);
+            }
+            Err(error) => {
+                self.metrics.call_failed("DECLINE");
+                let (offers_kept, error) = (offers.len(), error_chain(&error));
+                tracing::debug!(offers = offers_kept, error, "DECLINE failed; retrying");
+                self.pool.decline(offers);
+                self.decline_retry.failed(Instant::now());
+            }
         }
     }
 

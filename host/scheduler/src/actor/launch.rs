@@ -430,11 +430,10 @@ impl Actor {
                         "ACCEPT failed; reconciling its tasks"
                     );
                 }
-                None => {
-                    master_answers = false;
-                    self.pool.decline(offer);
-                }
+                None => master_answers = false,
             }
+            // If the master has not received the call, the offer would keep its resources from all frameworks.
+            self.pool.decline([offer]);
             // The master may have accepted them, so they are reconciled.
             self.launch_spans.accepted(&tasks, false);
             for task in tasks {

@@ -204,6 +204,7 @@ struct Actor {
     /// Inverse offers that are not answered yet.
     inverse_offers: Vec<OfferId>,
     inverse_offer_retry: Retry,
+    decline_retry: Retry,
     matchers: Box<dyn MatcherHost>,
     /// Replaces the matcher's agent set in the next turn.
     new_agent_set: Option<Box<dyn Matcher>>,
@@ -315,6 +316,7 @@ impl Actor {
                 self.reservations.next(),
                 self.maintenance.next(nanoseconds(ambient::now()), now),
                 self.inverse_offer_retry.next(now),
+                self.decline_retry.next(now),
                 Some(self.next_reconcile),
             ]);
         }
@@ -387,6 +389,7 @@ impl Actor {
         self.offer_demand.subscribed(now);
         self.inverse_offers.clear();
         self.inverse_offer_retry.succeeded();
+        self.decline_retry.succeeded();
         self.maintenance.subscribed(now);
         self.reservations.subscribed(&self.timeouts, now);
         self.new_agent_set = Some(self.matchers.agent_set(new.home_region));

@@ -138,6 +138,7 @@ impl Dependencies {
             maintenance: MaintenanceWindows::new(self.maintenance, timeouts.inverse_offer * CONFIRMATIONS),
             inverse_offers: Vec::new(),
             inverse_offer_retry: Retry::new(timeouts.reconcile_retry),
+            decline_retry: Retry::new(timeouts.reconnect),
             matchers: self.matchers,
             new_agent_set: None,
             store_retry: Retry::new(timeouts.store),

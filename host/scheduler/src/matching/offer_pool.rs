@@ -52,9 +52,9 @@ impl OfferPool {
         }
     }
 
-    /// Adds an offer that was removed to those that are to be declined.
-    pub(crate) fn decline(&mut self, offer: OfferId) {
-        self.to_decline.push(offer);
+    /// Adds offers that were removed to those that are to be declined.
+    pub(crate) fn decline(&mut self, offers: impl IntoIterator<Item = OfferId>) {
+        self.to_decline.extend(offers);
     }
 
     pub(crate) fn remove_all(&mut self, offers: &BTreeSet<OfferId>) {
@@ -76,16 +76,17 @@ impl OfferPool {
         self.pass_started_at.take().is_some()
     }
 
-    /// Removes the unused offers of the pass, which are to be declined. The next pass has the
-    /// offers that arrived meanwhile.
-    pub(crate) fn take_unused(&mut self) -> Vec<OfferId> {
+    /// Moves the unused offers of the pass to those that are declined. The next pass has the offers
+    /// that arrived meanwhile.
+    pub(crate) fn decline_unused(&mut self) {
         let unused = std::mem::replace(&mut self.offers, std::mem::take(&mut self.next_pass));
-        let to_decline = self.to_decline.drain(..);
-        unused
-            .into_iter()
-            .map(|offer| offer.id)
-            .chain(to_decline)
-            .collect()
+        self.to_decline.extend(unused.into_iter().map(|offer| offer.id));
+    }
+
+    /// Removes the offers that are to be declined. Until the master has answered a DECLINE, it offers
+    /// their resources to nobody.
+    pub(crate) fn take_declined(&mut self) -> Vec<OfferId> {
+        std::mem::take(&mut self.to_decline)
     }
 
     /// Removes all offers, which end with the subscription.
@@ -126,8 +127,9 @@ mod tests {
         // The master rescinded one.
         pool.remove(&"o3".into());
         assert!(pool.end_pass());
-        let declined: Vec<String> = pool.take_unused().iter().map(ToString::to_string).collect();
-        assert_eq!(declined, ["o2", "o1", "o4"]);
-        assert!(pool.take_unused().is_empty() && pool.is_empty());
+        pool.decline_unused();
+        let declined: Vec<String> = pool.take_declined().iter().map(ToString::to_string).collect();
+        assert_eq!(declined, ["o1", "o4", "o2"]);
+        assert!(pool.take_declined().is_empty() && pool.is_empty());
     }
 }

@@ -47,6 +47,31 @@ async fn unused_offers_are_declined_suppressed_when_idle_and_revived_on_demand()
     rig.master.call("SUPPRESS", 2).await;
 }
 
+/// The master offers resources to nobody else while an offer is neither used nor declined.
+#[tokio::test]
+async fn decline_is_repeated_until_the_master_has_answered() {
+    let rig = registered_rig().await;
+    rig.master.configure(|rules| {
+        rules.rejected_calls.insert("DECLINE");
+    });
+    rig.master
+        .offer(&[offer("o1", "a1", 1.0, &[]), offer("o2", "a2", 1.0, &[])]);
+    rig.master.call("DECLINE", 2).await;
+    rig.master
+        .send(&serde_json::json!({"type": "RESCIND", "rescind": {"offer_id": {"value": "o2"}}}));
+    rig.master
+        .call_where("DECLINE", 1, |call| {
+            ids(&call.body["decline"]["offer_ids"]) == ["o1"]
+        })
+        .await;
+    let declined = || rig.metric("transom_scheduler_declined_offers_total");
+    assert!(declined() < 1.0);
+    rig.master.configure(|rules| rules.rejected_calls.clear());
+    while declined() < 1.0 {
+        rig.wait_for_turn().await;
+    }
+}
+
 #[tokio::test]
 async fn round_launches_many_tasks_on_many_offers() {
     let mut rig = registered_rig().await;

@@ -279,7 +279,7 @@ async fn intent_is_reconciled_until_answered_and_accepted_once() {
 }
 
 #[tokio::test]
-async fn rejected_accept_is_reconciled() {
+async fn rejected_accept_is_reconciled_and_its_offer_declined() {
     let mut rig = Rig::new().await;
     rig.master.configure(|rules| {
         rules.rejected_calls.insert("ACCEPT");
@@ -291,7 +291,9 @@ async fn rejected_accept_is_reconciled() {
     rig.master
         .call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"])
         .await;
-    // The master had accepted the launch.
+    let declined = rig.master.call("DECLINE", 1).await.body;
+    assert_eq!(declined["decline"]["offer_ids"], json!([{"value": "o"}]));
+    // The master had accepted the launch, so that it ignores the DECLINE.
     rig.master.update("t1", "TASK_RUNNING", "");
     assert_eq!(rig.event_text().await, "launched t1 TASK_RUNNING");
     assert_eq!(rig.event_text().await, "updated t1 TASK_RUNNING");
