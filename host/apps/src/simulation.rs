@@ -1,4 +1,4 @@
-//! The service without a port and without a plugin host, for simulations (feature `simulation`).
+//! The service without a port and without components, for simulations (feature `simulation`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use transom_framework::Leader;
 use transom_plugin_host::events::{Decision, Event, OpenError, Query};
 use transom_plugin_host::matcher::{Constraint, ConstraintError};
 use transom_plugin_host::probe::{Failure, Kind, Outcome, Reason, Request, Runner as CommandRunner};
+use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_plugin_host::{CallError, Change};
 use transom_registry::network::Reserved;
 use transom_store::{Leadership, Store};
@@ -22,9 +23,11 @@ use crate::policies::{Component, Policies, View};
 use crate::start::{VIA, assemble};
 use crate::{Config, Dependencies, Error, Result, Runner, api};
 
-/// Answers a check of the task with this id: whether it succeeds. Without an answer, the plugin has
-/// failed.
-pub type Check = Arc<dyn Fn(&str) -> Option<bool> + Send + Sync>;
+/// Answers a check of the task with this id: whether it succeeds.
+pub type Check = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// The name of the plugin in errors.
+const EVENTS: &str = "event-filter";
 
 /// The parts of the world that the service sees.
 pub struct World {
@@ -40,6 +43,8 @@ pub struct World {
     pub election: watch::Receiver<Leadership>,
     /// The results of checks.
     pub check: Check,
+    /// The plugins.
+    pub plugins: ScriptedPlugins,
 }
 
 impl fmt::Debug for World {
@@ -57,7 +62,7 @@ pub async fn start(config: Config, world: World) -> Result<(Router, Runner)> {
     let dependencies = Dependencies {
         policies: Arc::new(Scripted {
             check: world.check,
-            changes: broadcast::channel(1).0,
+            plugins: world.plugins,
         }),
         agents: Some(world.cluster.agents()),
         reserved: Reserved::default(),
@@ -83,7 +88,7 @@ pub async fn start(config: Config, world: World) -> Result<(Router, Runner)> {
 /// Plugins that accept all constraints and send all events.
 struct Scripted {
     check: Check,
-    changes: broadcast::Sender<Change>,
+    plugins: ScriptedPlugins,
 }
 
 impl fmt::Debug for Scripted {
@@ -93,11 +98,12 @@ impl fmt::Debug for Scripted {
 }
 
 #[derive(Debug)]
-struct AllEvents;
+struct AllEvents(ScriptedPlugins);
 
 #[async_trait]
 impl View for AllEvents {
     async fn decide(&self, events: &[Event]) -> std::result::Result<Vec<Decision>, OpenError> {
+        self.0.call(EVENTS).await.map_err(OpenError::Call)?;
         Ok(vec![Decision::Pass; events.len()])
     }
 }
@@ -108,11 +114,13 @@ impl Policies for Scripted {
         &self,
         _: &[Constraint],
     ) -> std::result::Result<Vec<ConstraintError>, CallError> {
+        self.plugins.call("attribute-matcher").await?;
         Ok(Vec::new())
     }
 
     async fn open_view(&self, _: Query) -> std::result::Result<Arc<dyn View>, OpenError> {
-        Ok(Arc::new(AllEvents))
+        self.plugins.call(EVENTS).await.map_err(OpenError::Call)?;
+        Ok(Arc::new(AllEvents(self.plugins.clone())))
     }
 
     async fn probe(
@@ -121,12 +129,12 @@ impl Policies for Scripted {
         request: Request,
         _: Option<Arc<dyn CommandRunner>>,
     ) -> std::result::Result<Outcome, Failure> {
-        let Some(succeeds) = (self.check)(&request.task) else {
-            return Err(Failure {
-                reason: Reason::Plugin,
-                message: "the component trapped".to_owned(),
-            });
-        };
+        let called = self.plugins.call(&self.prober(&kind)).await;
+        called.map_err(|error| Failure {
+            reason: Reason::Plugin,
+            message: error.to_string(),
+        })?;
+        let succeeds = (self.check)(&request.task);
         Ok(match kind {
             Kind::Http => Outcome::Http(if succeeds { 200 } else { 500 }),
             Kind::Tcp => Outcome::Tcp(succeeds),
@@ -139,7 +147,7 @@ impl Policies for Scripted {
     }
 
     fn changes(&self) -> broadcast::Receiver<Change> {
-        self.changes.subscribe()
+        self.plugins.changes()
     }
 
     fn components(&self) -> Vec<Component> {

@@ -1,4 +1,4 @@
-//! The service without a port, a plugin host and connections, for simulations (feature `simulation`).
+//! The service without a port, components and connections, for simulations (feature `simulation`).
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::watch;
@@ -16,10 +15,11 @@ use transom_cluster::agent::FileBytes;
 use transom_cluster::{Client, FrameworkId};
 use transom_common::{HostPort, ambient};
 use transom_framework::Leader;
+use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_store::Leadership;
 use transom_web::{DaemonTransport, Forwarder};
 
-use crate::bootstrap::{Bootstrap, Prepared, ScriptError};
+use crate::bootstrap::{Bootstrap, Prepared, ScriptError, notifications};
 use crate::dependencies::{Cluster, ClusterAdapter, Connector, SandboxFile};
 use crate::kind::Kind;
 use crate::kvstore::EtcdGateway;
@@ -87,6 +87,7 @@ pub fn start(
     transport: Arc<dyn DaemonTransport>,
     election: watch::Receiver<Leadership>,
     world: Arc<dyn World>,
+    plugins: ScriptedPlugins,
 ) -> Result<(Router, Runner)> {
     let forwarder = Forwarder::new(VIA, address).map_err(Error::Web)?;
     let port = config.port.clone();
@@ -95,7 +96,7 @@ pub fn start(
         leader: Leader::new(address, election),
         script_base: format!("http://{address}"),
         backup_base: format!("http://{address}"),
-        bootstrap: Arc::new(Unchanged),
+        bootstrap: Arc::new(Unchanged(plugins)),
         cluster: Arc::new(Sandboxes {
             world: Arc::clone(&world),
             cluster: ClusterAdapter::new(cluster),
@@ -117,17 +118,19 @@ async fn delay() {
 
 /// A bootstrap component that changes nothing.
 #[derive(Debug)]
-struct Unchanged;
+struct Unchanged(ScriptedPlugins);
 
 #[async_trait]
 impl Bootstrap for Unchanged {
     async fn prepare(&self, _: Kind, _: u32, _: &str, draft: Draft) -> Result<Prepared, ScriptError> {
+        let called = self.0.call("kubernetes-bootstrap").await;
+        called.map_err(|error| ScriptError::Component(error.to_string()))?;
         let script = b"#!/bin/sh\n".as_slice().into();
         Ok(Prepared { script, draft })
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        stream::pending().boxed()
+        notifications(self.0.changes())
     }
 }
 

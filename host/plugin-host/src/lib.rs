@@ -52,6 +52,8 @@ mod network;
 mod observe;
 mod runtime;
 mod self_test;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod storage;
 pub mod trial;
 mod worlds;

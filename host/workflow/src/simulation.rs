@@ -1,4 +1,4 @@
-//! The service without a port and without a plugin host, for simulations (feature `simulation`).
+//! The service without a port and without components, for simulations (feature `simulation`).
 
 use std::sync::Arc;
 
@@ -11,12 +11,16 @@ use transom_cluster::Client;
 use transom_framework::Leader;
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{Agent, Constraint, ConstraintError, Task, Verdict};
+use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_store::Leadership;
 use transom_web::{DaemonTransport, Forwarder};
 
 use crate::dependencies::{ClusterAdapter, MatchSession, Matcher};
 use crate::start::{VIA, assemble};
 use crate::{Error, Result, Runner, Settings, api};
+
+/// The name of the plugin in errors.
+const NAME: &str = "attribute-matcher";
 
 /// The port's routes, behind its checks, and the runner. `address`: host and port at which other
 /// daemons reach this one, with `transport`.
@@ -29,6 +33,7 @@ pub fn start(
     cluster: Client,
     transport: Arc<dyn DaemonTransport>,
     election: watch::Receiver<Leadership>,
+    plugins: ScriptedPlugins,
 ) -> Result<(Router, Runner)> {
     let forwarder = Forwarder::new(VIA, address).map_err(Error::Web)?;
     let leader = Leader::new(address, election);
@@ -36,7 +41,7 @@ pub fn start(
     let (router, runner) = assemble(
         settings,
         forwarder.over(transport),
-        Arc::new(Scripted),
+        Arc::new(Scripted(plugins)),
         Arc::new(ClusterAdapter::new(cluster)),
         &leader,
         &mut Registry::default(),
@@ -47,24 +52,27 @@ pub fn start(
 
 /// A matcher that accepts every constraint and every agent.
 #[derive(Debug)]
-struct Scripted;
+struct Scripted(ScriptedPlugins);
 
 #[async_trait]
 impl Matcher for Scripted {
     async fn check(&self, _: &[Constraint]) -> std::result::Result<Vec<ConstraintError>, CallError> {
+        self.0.call(NAME).await?;
         Ok(Vec::new())
     }
 
     fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession> {
-        Box::new(AllFit(agents.len()))
+        Box::new(AllFit(agents.len(), self.0.clone()))
     }
 }
 
-struct AllFit(usize);
+/// A session with this number of agents.
+struct AllFit(usize, ScriptedPlugins);
 
 #[async_trait]
 impl MatchSession for AllFit {
     async fn judge(&mut self, _: &Task) -> std::result::Result<Vec<Verdict>, CallError> {
+        self.1.call(NAME).await?;
         Ok(vec![Verdict::Fits; self.0])
     }
 }

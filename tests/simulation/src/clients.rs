@@ -28,6 +28,8 @@ pub(crate) struct ClientContext<'w> {
     pub(crate) calm: Duration,
     /// Whether faults will come before long, so that clients change something.
     pub(crate) is_stormy: bool,
+    /// Whether plugins of some daemon trap.
+    pub(crate) do_plugins_trap: bool,
     /// The addresses of the daemons' hosts.
     pub(crate) hosts: &'w [String],
     pub(crate) http: &'w Http,

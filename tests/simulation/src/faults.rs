@@ -29,6 +29,7 @@ pub(crate) enum Peer {
     Master,
     /// The other daemons, and clients.
     Daemons,
+    ZooKeeper,
 }
 
 /// A kind of fault.
@@ -60,6 +61,12 @@ pub(crate) enum Kind {
     AgentReset,
     /// The clock of a daemon's machine is wrong by up to an hour.
     WrongClock,
+    /// The plugins of a daemon take seconds; some calls reach their limit.
+    SlowPlugins,
+    /// Every second call of a plugin traps.
+    TrappingPlugins,
+    /// Other versions of a daemon's plugins serve from now on.
+    SwappedPlugins,
 }
 
 pub(crate) const KINDS: &[Kind] = &[
@@ -82,6 +89,10 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::Slow(Peer::Daemons),
     Kind::Loss(Peer::Daemons),
     Kind::WrongClock,
+    Kind::SlowPlugins,
+    Kind::TrappingPlugins,
+    Kind::SwappedPlugins,
+    Kind::Partition(Peer::ZooKeeper),
 ];
 
 impl Kind {
@@ -92,7 +103,14 @@ impl Kind {
     fn is_of_daemon(self) -> bool {
         matches!(
             self,
-            Self::Partition(_) | Self::Pause | Self::Kill | Self::Cut | Self::WrongClock
+            Self::Partition(_)
+                | Self::Pause
+                | Self::Kill
+                | Self::Cut
+                | Self::WrongClock
+                | Self::SlowPlugins
+                | Self::TrappingPlugins
+                | Self::SwappedPlugins
         )
     }
 }
@@ -119,6 +137,12 @@ impl fmt::Display for Kind {
             Self::Slow(Peer::Daemons) => "slow requests",
             Self::Loss(Peer::Daemons) => "lost requests",
             Self::WrongClock => "wrong clock",
+            Self::SlowPlugins => "slow plugins",
+            Self::TrappingPlugins => "trapping plugins",
+            Self::SwappedPlugins => "swapped plugins",
+            Self::Partition(Peer::ZooKeeper) => "partition from ZooKeeper",
+            Self::Slow(Peer::ZooKeeper) => "slow ZooKeeper",
+            Self::Loss(Peer::ZooKeeper) => "lost calls of ZooKeeper",
         })
     }
 }
@@ -208,7 +232,7 @@ impl Faults {
         (ended, started)
     }
 
-    fn has(&self, kind: Kind, target: Option<usize>) -> bool {
+    pub(crate) fn has(&self, kind: Kind, target: Option<usize>) -> bool {
         self.active
             .iter()
             .any(|fault| fault.kind == kind && target.is_none_or(|target| target == fault.target))

@@ -49,4 +49,4 @@ pub use store::Sabotage;
 
 /// The version of the world. With another one, a seed gives another run: increase it when the world
 /// makes other choices.
-pub const WORLD: u32 = 2;
+pub const WORLD: u32 = 3;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use transom_cluster::Client;
 use transom_framework::Framework;
 use transom_minicluster::simulated::Cluster;
+use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_store::conformance;
 
 use crate::agents::Agents;
@@ -132,6 +133,7 @@ struct Machine {
     missed: Duration,
     starts: u32,
     board: Board,
+    plugins: ScriptedPlugins,
     /// Whether its term had time left by its own clock when it last ran.
     acts: bool,
     /// Whether it lost its term in the last step, rather than gave it up.
@@ -144,6 +146,7 @@ struct World {
     agents_number: u16,
     faults: Faults,
     server: Server,
+    holders: Holders,
     machines: Vec<Machine>,
     cluster: Cluster,
     network: Network,
@@ -179,6 +182,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         missed: Duration::ZERO,
         starts: 0,
         board: Board::default(),
+        plugins: ScriptedPlugins::default(),
         acts: false,
         has_lost: false,
     });
@@ -201,6 +205,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         agents_number: options.agents,
         faults: Faults::new(options.without.clone()),
         server: Server::new(options.sabotage),
+        holders: Holders::default(),
         machines: machines.collect(),
         invariants: Invariants::default(),
         trace: Trace::new(options.about.clone(), options.trace),
@@ -267,6 +272,7 @@ impl World {
             cluster,
             transport: Arc::new(self.http.connect(daemon)),
             check: self.agents.check(),
+            plugins: machine.plugins.clone(),
             orchestrator: self.agents.orchestrator.connect(daemon),
         };
         let program = candidate::run(world, machine.address.clone(), name, machine.board.clone());
@@ -281,7 +287,8 @@ impl World {
         self.clock.set(self.now);
         self.change_faults()?;
         let (faults, rng, trace, now) = (&self.faults, &mut self.rng, &mut self.trace, self.now);
-        let holders = Holders::of(&self.server, now);
+        self.holders.update(&self.server, now);
+        let holders = &self.holders;
         let mut outcome = Ok(());
         self.server.step(
             now,
@@ -325,6 +332,7 @@ impl World {
                 Kind::Pause => self.machines[fault.target].is_paused = false,
                 Kind::Kill => self.start(fault.target)?,
                 Kind::WrongClock => self.set_clock(fault.target, 0),
+                Kind::SlowPlugins | Kind::TrappingPlugins => self.disturb_plugins(fault.target),
                 Kind::AgentAway | Kind::AgentReset => self.cluster.reconnect_agent(fault.target, time),
                 _ => {}
             }
@@ -339,6 +347,12 @@ impl World {
     fn set_clock(&mut self, daemon: usize, offset: i64) {
         self.machines[daemon].offset = SignedDuration::from_secs(offset);
         self.agents.orchestrator.clock_jumped(self.now);
+    }
+
+    fn disturb_plugins(&mut self, daemon: usize) {
+        let has = |kind| self.faults.has(kind, Some(daemon));
+        let plugins = &self.machines[daemon].plugins;
+        plugins.disturb(has(Kind::SlowPlugins), has(Kind::TrappingPlugins));
     }
 
     fn begin(&mut self, fault: Fault) {
@@ -363,6 +377,8 @@ impl World {
                 let seconds = self.rng.random_range(-3_600..3_600);
                 self.set_clock(fault.target, seconds);
             }
+            Kind::SlowPlugins | Kind::TrappingPlugins => self.disturb_plugins(fault.target),
+            Kind::SwappedPlugins => self.machines[fault.target].plugins.swap(),
             Kind::AgentAway => {
                 self.cluster.disconnect_agent(fault.target, time);
                 self.agents.disturb(fault.target);
@@ -381,12 +397,14 @@ impl World {
         let (now, time) = (self.now, self.began + self.now);
         if self.steps.is_multiple_of(TICK_STEPS) {
             self.cluster.tick(time);
-            self.zookeeper.step(now, &self.cluster, time, &mut self.rng);
+            let (faults, rng) = (&self.faults, &mut self.rng);
+            self.zookeeper.step(now, &self.cluster, time, faults, rng);
         }
         let is_idle = Faults::is_idle(now);
         let calls = &mut self.idle_calls;
         let (trace, server, invariants) = (&mut self.trace, &self.server, &mut self.invariants);
-        let holders = Holders::of(server, now);
+        self.holders.update(server, now);
+        let holders = &self.holders;
         let mut outcome = Ok(());
         self.network.step(
             now,
@@ -436,6 +454,7 @@ impl World {
             now,
             calm: self.invariants.calm(now),
             is_stormy,
+            do_plugins_trap: self.faults.has(Kind::TrappingPlugins, None),
             hosts: &self.hosts,
             http: &self.http,
             server: &self.server,
@@ -532,18 +551,31 @@ fn host(daemon: usize) -> String {
 }
 
 /// Who holds the leases.
-struct Holders(Vec<(&'static str, Option<String>)>);
+#[derive(Default)]
+struct Holders {
+    by_framework: Vec<(&'static str, Option<String>)>,
+    /// The number of changes of leases that they are from.
+    changes: u64,
+    /// When they change without one.
+    until: Duration,
+}
 
 impl Holders {
-    fn of(server: &Server, now: Duration) -> Self {
+    /// Brings them up to date.
+    fn update(&mut self, server: &Server, now: Duration) {
+        if self.changes == server.lease_changes() && now < self.until {
+            return;
+        }
         let holder = |lease: &str| server.lease_holder(lease, now).map(str::to_owned);
-        let mut holders = vec![("writes", holder(LEASE))];
-        holders.extend(services::FRAMEWORKS.map(|name| (name, holder(&Framework::lease(name)))));
-        Self(holders)
+        self.by_framework = vec![("writes", holder(LEASE))];
+        let frameworks = services::FRAMEWORKS.map(|name| (name, holder(&Framework::lease(name))));
+        self.by_framework.extend(frameworks);
+        self.changes = server.lease_changes();
+        self.until = server.next_expiry(now).unwrap_or(Duration::MAX);
     }
 
     fn leads(&self, host: &str, framework: &str) -> bool {
-        let found = self.0.iter().find(|(name, _)| *name == framework);
+        let found = self.by_framework.iter().find(|(name, _)| *name == framework);
         found.is_some_and(|(_, holder)| holder.as_deref() == Some(host))
     }
 

@@ -11,6 +11,7 @@ use transom_cluster::{Client, v1};
 use transom_discovery::simulation::Reader;
 use transom_framework::{Framework, FrameworkService};
 use transom_kubernetes::settings::Period;
+use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_scheduler::{MaintenanceMode, Matchers, Metrics};
 use transom_store::{Election, Store};
 
@@ -39,6 +40,7 @@ pub(crate) struct World {
     pub(crate) cluster: Client,
     pub(crate) transport: Arc<Link>,
     pub(crate) check: transom_apps::simulation::Check,
+    pub(crate) plugins: ScriptedPlugins,
     pub(crate) orchestrator: Arc<dyn transom_kubernetes::simulation::World>,
 }
 
@@ -94,6 +96,7 @@ async fn apps(world: &World, board: &Board) {
             transport: Arc::clone(&world.transport) as _,
             election: election.leadership(),
             check: Arc::clone(&world.check),
+            plugins: world.plugins.clone(),
         };
         match transom_apps::simulation::start(config.clone(), parts).await {
             Ok((router, runner)) => {
@@ -121,6 +124,7 @@ async fn workflow(world: &World, board: &Board) {
         world.cluster.clone(),
         Arc::clone(&world.transport) as _,
         election.leadership(),
+        world.plugins.clone(),
     );
     match started {
         Ok((router, runner)) => {
@@ -161,6 +165,7 @@ async fn kubernetes(world: &World, board: &Board) {
         Arc::clone(&world.transport) as _,
         election.leadership(),
         Arc::clone(&world.orchestrator),
+        world.plugins.clone(),
     );
     match started {
         Ok((router, runner)) => {
@@ -194,7 +199,7 @@ async fn lead<S: FrameworkService>(
         info,
         prefix: name.to_owned(),
         cluster: world.cluster.clone(),
-        matchers: Matchers::FirstFit,
+        matchers: Matchers::Scripted(world.plugins.clone()),
         revive_interval: REVIVE_INTERVAL,
         refuse_rest: None,
         maintenance: MaintenanceMode::default(),

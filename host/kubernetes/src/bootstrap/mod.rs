@@ -8,6 +8,8 @@ mod prepare;
 pub(crate) mod scripts;
 mod source;
 
+#[cfg(feature = "simulation")]
+pub(crate) use prepare::notifications;
 pub(crate) use prepare::{Bootstrap, PluginBootstrap, Prepared, ScriptError};
 pub(crate) use scripts::Scripts;
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use transom_common::error_chain;
-use transom_plugin_host::Plugins;
 use transom_plugin_host::bootstrap::{Context, PrepareError, Role};
+use transom_plugin_host::{Change, Plugins};
 
 use super::scripts::ScriptsFull;
 use super::source::{FetchError, Source};
@@ -120,13 +121,15 @@ impl Bootstrap for PluginBootstrap {
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        let changes = futures::stream::unfold(self.plugins.changes(), async |mut changes| {
-            match changes.recv().await {
-                // Several missed changes are reported as one.
-                Ok(_) | Err(RecvError::Lagged(_)) => Some(((), changes)),
-                Err(RecvError::Closed) => None,
-            }
-        });
-        changes.boxed()
+        notifications(self.plugins.changes())
     }
+}
+
+/// An item for each change, or for several missed ones.
+pub(crate) fn notifications(changes: broadcast::Receiver<Change>) -> BoxStream<'static, ()> {
+    let changes = futures::stream::unfold(changes, async |mut changes| match changes.recv().await {
+        Ok(_) | Err(RecvError::Lagged(_)) => Some(((), changes)),
+        Err(RecvError::Closed) => None,
+    });
+    changes.boxed()
 }

@@ -1,19 +1,32 @@
-//! A matcher without a plugin host, for simulations (feature `simulation`).
+//! A matcher without components, for simulations (feature `simulation`).
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use regex_lite::Regex;
-use transom_plugin_host::CallError;
+use tokio::sync::broadcast;
 use transom_plugin_host::explain::MatcherExplanation;
 use transom_plugin_host::matcher::{Agent, Candidate, Constraint, Task, Verdict};
+use transom_plugin_host::simulation::ScriptedPlugins;
+use transom_plugin_host::{CallError, Change};
 
 use super::matcher::{Matcher, MatcherHost};
+use super::matchers::change_of;
 use crate::PendingExplanation;
 
-/// A matcher that knows only constraints for a host name, with `LIKE`.
-#[derive(Default)]
-pub(crate) struct FirstFit {
+/// The name of the plugin in errors.
+const NAME: &str = "attribute-matcher";
+
+/// The scripted plugins of a daemon.
+pub(crate) struct ScriptedMatchers {
+    pub(crate) plugins: ScriptedPlugins,
+    pub(crate) changes: broadcast::Receiver<Change>,
+}
+
+/// A matcher that knows only constraints for a host name, with `LIKE`. It takes the first agents with
+/// room; every other version takes the last ones.
+struct FirstFit {
+    plugins: ScriptedPlugins,
     /// The host names of the agents, by handle.
     hosts: BTreeMap<u32, String>,
 }
@@ -38,13 +51,14 @@ impl FirstFit {
 }
 
 #[async_trait]
-impl MatcherHost for FirstFit {
+impl MatcherHost for ScriptedMatchers {
     fn agent_set(&self, _home_region: Option<String>) -> Box<dyn Matcher> {
-        Box::new(Self::default())
+        let (plugins, hosts) = (self.plugins.clone(), BTreeMap::new());
+        Box::new(FirstFit { plugins, hosts })
     }
 
     async fn changed(&mut self) {
-        std::future::pending::<()>().await;
+        change_of(&mut self.changes).await;
     }
 }
 
@@ -57,6 +71,7 @@ impl Matcher for FirstFit {
     }
 
     async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+        self.plugins.call(NAME).await?;
         let verdict = |candidate: &Candidate| match self.rejection(task, candidate.agent) {
             Some(constraint) => Verdict::Refused(constraint),
             None => Verdict::Fits,
@@ -70,14 +85,19 @@ impl Matcher for FirstFit {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        let room = candidates
-            .iter()
-            .filter(|candidate| self.rejection(task, candidate.agent).is_none())
+        let mut fitting: Vec<_> = candidates.iter().collect();
+        fitting.retain(|candidate| self.rejection(task, candidate.agent).is_none());
+        if self.plugins.call(NAME).await?.is_multiple_of(2) {
+            fitting.reverse();
+        }
+        let room = fitting
+            .into_iter()
             .flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.capacity as usize));
         Ok(room.take(count as usize).collect())
     }
 
     async fn select_kills(&mut self, _task: &Task, _count: u32) -> Result<Vec<u32>, CallError> {
+        self.plugins.call(NAME).await?;
         Ok(Vec::new())
     }
 

@@ -2,10 +2,12 @@
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
+#[cfg(feature = "simulation")]
+use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_plugin_host::{Change, Plugins};
 
 #[cfg(feature = "simulation")]
-use super::first_fit::FirstFit;
+use super::first_fit::ScriptedMatchers;
 use super::matcher::{Matcher, MatcherHost};
 
 /// What decides where tasks run.
@@ -13,10 +15,10 @@ use super::matcher::{Matcher, MatcherHost};
 pub enum Matchers {
     /// The matcher component of the plugin host.
     Plugins(Plugins),
-    /// The first agents with room, on the host of the constraint if there is one: for simulations, which
-    /// run no components.
+    /// The first or the last agents with room, on the host of the constraint if there is one: for
+    /// simulations, which run no components.
     #[cfg(feature = "simulation")]
-    FirstFit,
+    Scripted(ScriptedPlugins),
 }
 
 impl From<Plugins> for Matchers {
@@ -33,7 +35,10 @@ impl Matchers {
                 Box::new(PluginMatchers { plugins, changes })
             }
             #[cfg(feature = "simulation")]
-            Self::FirstFit => Box::new(FirstFit::default()),
+            Self::Scripted(plugins) => {
+                let changes = plugins.changes();
+                Box::new(ScriptedMatchers { plugins, changes })
+            }
         }
     }
 }
@@ -51,10 +56,15 @@ impl MatcherHost for PluginMatchers {
     }
 
     async fn changed(&mut self) {
-        // Any change is worth a retry, even one whose notification was missed. A stopped host sends
-        // no further changes.
-        if let Err(broadcast::error::RecvError::Closed) = self.changes.recv().await {
-            std::future::pending::<()>().await;
-        }
+        change_of(&mut self.changes).await;
+    }
+}
+
+/// Returns after a change.
+pub(super) async fn change_of(changes: &mut broadcast::Receiver<Change>) {
+    // Any change is worth a retry, even one whose notification was missed. A stopped host sends no
+    // further changes.
+    if let Err(broadcast::error::RecvError::Closed) = changes.recv().await {
+        std::future::pending::<()>().await;
     }
 }
