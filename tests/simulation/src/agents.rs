@@ -15,7 +15,7 @@ use crate::orchestrator::Orchestrator;
 use crate::store::lock;
 
 /// The mean time from the start of an app's process to its crash, or until its checks fail.
-const MEAN_CRASH: Duration = Duration::from_hours(1);
+const MEAN_CRASH: Duration = Duration::from_mins(30);
 /// The mean time to the crash of a member of the Kubernetes cluster.
 const MEAN_MEMBER_CRASH: Duration = Duration::from_mins(25);
 /// One of so many KILLs gets lost between master and agent, while faults happen.
@@ -25,6 +25,8 @@ const LOST_KILLS: u32 = 10;
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) agent: usize,
+    /// Its name in a zone, if zones are compared with it.
+    name: Option<String>,
     /// Reports that are to come, with their times, the next one last.
     reports: Vec<(Duration, Report)>,
     /// When it reported that it runs.
@@ -47,7 +49,7 @@ pub(crate) struct Agents {
     pub(crate) disturbed: BTreeSet<String>,
     /// The tasks that pass their checks.
     healthy: Arc<Mutex<BTreeSet<String>>>,
-    /// When an instance of an app on an agent last ended.
+    /// When a process with a name on an agent last ended.
     ended: BTreeMap<(String, usize), Duration>,
     /// When something is to happen next, so that not every step looks at all processes.
     due: Duration,
@@ -70,11 +72,19 @@ fn app(task: &str) -> Option<&str> {
     Some(task.split_once(".instance-")?.0)
 }
 
+/// The name in a zone of a task that is no member of the Kubernetes cluster.
+fn name(task: &str) -> String {
+    match app(task) {
+        Some(app) => format!("{app}.marathon.mesos."),
+        None => format!("{task}.airflow.mesos."),
+    }
+}
+
 impl Agents {
     /// The checks of the processes, as a daemon sees them.
     pub(crate) fn check(&self) -> Check {
         let healthy = Arc::clone(&self.healthy);
-        Arc::new(move |task| Some(lock(&healthy).contains(task)))
+        Arc::new(move |task| lock(&healthy).contains(task))
     }
 
     /// Carries out the orders of the master, and reports what is due. Returns a violation.
@@ -153,8 +163,8 @@ impl Agents {
             let process = self.running.remove(&task);
             self.orchestrator.end(&task.id);
             lock(&self.healthy).remove(&task.id);
-            if let (Some(app), Some(process)) = (app(&task.id), process) {
-                self.ended.insert((app.to_owned(), process.agent), now);
+            if let Some((name, agent)) = process.and_then(|process| Some((process.name?, process.agent))) {
+                self.ended.insert((name, agent), now);
             }
             self.started.insert(task.id, Some(report));
         }
@@ -188,15 +198,16 @@ impl Agents {
             };
             reports.insert(0, (at + runs, end));
         } else if is_stormy {
-            let lasts = MEAN_CRASH.mul_f64(rng.random_range(0.01..2.0));
-            if rng.random_bool(0.5) {
-                reports.insert(0, (at + lasts, Report::Failed));
-            } else {
-                unhealthy = Some(at + lasts);
+            let fails = at + MEAN_CRASH.mul_f64(rng.random_range(0.01..2.0));
+            match rng.random_bool(0.5) {
+                _ if !Faults::is_stormy(fails) => {}
+                true => reports.insert(0, (fails, Report::Failed)),
+                false => unhealthy = Some(fails),
             }
         }
         let process = Process {
             agent,
+            name: (!is_member).then(|| name(&task.id)),
             reports,
             running: None,
             unhealthy,
@@ -230,21 +241,22 @@ impl Agents {
         self.started.get(id).is_some_and(Option::is_none)
     }
 
-    /// The processes of all apps, with the names of the apps and the ids of the tasks.
-    pub(crate) fn apps(&self) -> impl Iterator<Item = (&str, &str, &Process)> {
+    /// The processes that zones are compared with, with their names and the ids of their tasks.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &str, &Process)> {
         let running = self.running.iter();
-        running.filter_map(|(task, process)| Some((app(&task.id)?, task.id.as_str(), process)))
+        running.filter_map(|(task, process)| Some((process.name.as_deref()?, task.id.as_str(), process)))
     }
 
     /// The processes of an app.
     pub(crate) fn instances(&self, id: &str) -> impl Iterator<Item = &Process> {
-        self.apps()
-            .filter(move |(app, ..)| *app == id)
-            .map(|(.., process)| process)
+        let running = self.running.iter();
+        running
+            .filter(move |(task, _)| app(&task.id) == Some(id))
+            .map(|(_, process)| process)
     }
 
-    /// When a process of the app on the agent last ended.
-    pub(crate) fn last_end(&self, app: &str, agent: usize) -> Option<Duration> {
-        self.ended.get(&(app.to_owned(), agent)).copied()
+    /// When a process with the name on the agent last ended.
+    pub(crate) fn last_end(&self, name: &str, agent: usize) -> Option<Duration> {
+        self.ended.get(&(name.to_owned(), agent)).copied()
     }
 }

@@ -235,6 +235,10 @@ impl State {
 
     fn start_members(&mut self) {
         let now = self.now;
+        let mut members = self.members.values();
+        if !members.any(|member| member.up.is_none() && member.has_started(now)) {
+            return;
+        }
         let Some(datastore) = self.datastore() else {
             return;
         };

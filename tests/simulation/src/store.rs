@@ -123,6 +123,8 @@ pub(crate) struct Server {
     entries: BTreeMap<String, (u64, Bytes)>,
     last_version: u64,
     leases: BTreeMap<String, HeldLease>,
+    /// Counts the changes of leases.
+    lease_changes: u64,
     last_fencing: u64,
     /// Calls on their way, by the time at which they are carried out.
     requests: Messages<(Call, Option<Duration>)>,
@@ -156,6 +158,17 @@ impl Server {
 
     pub(crate) fn contains(&self, key: &str) -> bool {
         self.entries.contains_key(key)
+    }
+
+    /// The number of changes of leases until now. They also end by themselves.
+    pub(crate) fn lease_changes(&self) -> u64 {
+        self.lease_changes
+    }
+
+    /// When the next lease ends that has not.
+    pub(crate) fn next_expiry(&self, now: Duration) -> Option<Duration> {
+        let expiries = self.leases.values().map(|held| held.expires);
+        expiries.filter(|expires| *expires > now).min()
     }
 
     /// The host of the daemon that holds a lease.
@@ -232,6 +245,11 @@ impl Server {
     }
 
     fn carry_out(&mut self, operation: &Operation, now: Duration) -> Result<Answer> {
+        let keeps_leases = matches!(
+            operation,
+            Operation::Get(_) | Operation::Scan(_) | Operation::Commit(_) | Operation::Read(_)
+        );
+        self.lease_changes += u64::from(!keeps_leases);
         Ok(match operation {
             Operation::Get(key) => Answer::Entry(self.entries.get(key).map(|found| entry(key, found))),
             Operation::Scan(prefix) => {

@@ -1,7 +1,6 @@
-//! What the daemons' zones say about the tasks of apps.
+//! What the daemons' zones say about the tasks of apps and jobs.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +13,8 @@ const CALM: Duration = Duration::from_mins(3);
 /// How long zones may differ from the tasks then: the time between two full comparisons, and a
 /// report's way.
 const DELAY: Duration = Duration::from_secs(90);
-/// The domain of the names, without the name of the app.
-const DOMAIN: &str = "marathon.mesos.";
+/// The domains of the names that are compared.
+const DOMAINS: [&str; 2] = [".marathon.mesos.", ".airflow.mesos."];
 
 /// Compares the zones of one daemon with the tasks. It remembers which tasks the last one had.
 #[derive(Debug, Default)]
@@ -36,21 +35,15 @@ impl ZoneCheck {
             }
             return Ok(());
         };
-        let addresses = |app: &str| -> Vec<Ipv4Addr> {
-            let node = zone.node(&format!("{app}.{DOMAIN}"));
-            node.map_or_else(Vec::new, |node| node.a().to_vec())
-        };
-        let (mut last, mut shown): (&str, Vec<Ipv4Addr>) = ("", Vec::new());
-        let mut still = BTreeSet::new();
-        for (app, task, process) in agents.apps() {
-            if app != last {
-                (last, shown) = (app, addresses(app));
-            }
+        let (mut still, mut running) = (BTreeSet::new(), BTreeSet::new());
+        for (name, task, process) in agents.named() {
+            running.insert((name, process.agent));
             // Its end may be on its way, or the master may have lost it.
             if process.is_disturbed || process.running.is_none() {
                 continue;
             }
-            if shown.contains(&address(process.agent)) {
+            let node = zone.node(name);
+            if node.is_some_and(|node| node.a().contains(&address(process.agent))) {
                 still.insert(task.to_owned());
                 continue;
             }
@@ -67,18 +60,20 @@ impl ZoneCheck {
             return Ok(());
         }
         for (name, node) in zone.iter() {
-            let Some(app) = name.strip_suffix(DOMAIN).and_then(|app| app.strip_suffix('.')) else {
+            let Some(label) = DOMAINS.iter().find_map(|domain| name.strip_suffix(domain)) else {
                 continue;
             };
-            if !app.starts_with("app-") || app.contains(['.', '_']) || app.matches('-').count() > 1 {
+            // The name of all tasks of an app or of a job: `app-2`, not `app-2-x1y2z-s3`.
+            let is_of_tasks = label.starts_with("app-") || label.starts_with("job-");
+            if !is_of_tasks || label.contains(['.', '_']) || label.matches('-').count() > 1 {
                 continue;
             }
             for ip in node.a() {
                 let agent = agent(*ip);
-                let runs = agents.instances(app).any(|process| process.agent == agent);
-                let has_just_ended = agents.last_end(app, agent).is_some_and(|at| at + DELAY >= now);
+                let runs = running.contains(&(name, agent));
+                let has_just_ended = agents.last_end(name, agent).is_some_and(|at| at + DELAY >= now);
                 if !runs && !has_just_ended {
-                    return Err(format!("the zone shows {app} at {ip}, where it no longer runs"));
+                    return Err(format!("the zone shows {label} at {ip}, where it no longer runs"));
                 }
             }
         }
