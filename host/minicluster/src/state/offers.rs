@@ -20,6 +20,65 @@ const DEFAULT_REFUSE_DURATION: Duration = Duration::from_secs(5);
 /// Maximum duration of a decline filter.
 const MAX_REFUSE_DURATION: Duration = Duration::from_hours(8784);
 
+/// The resources of which a framework's largest fraction counts.
+const SHARED: [&str; 3] = ["cpus", "mem", "disk"];
+/// Amounts of them.
+type Thousandths = [i64; SHARED.len()];
+
+/// What each framework uses or is offered of [`SHARED`], and what there is.
+struct Shares {
+    total: Thousandths,
+    used: BTreeMap<FrameworkId, Thousandths>,
+}
+
+impl Shares {
+    fn of(state: &State) -> Self {
+        let mut shares = Self {
+            total: Thousandths::default(),
+            used: BTreeMap::new(),
+        };
+        for agent in state.agents.values() {
+            add(&mut shares.total, &agent.total);
+        }
+        for framework in state.frameworks.values() {
+            let tasks = framework.tasks.values().filter(|task| !task.released);
+            for resources in tasks.map(|task| &task.resources) {
+                shares.add(&framework.id, resources);
+            }
+            for executor in framework.executors.values() {
+                shares.add(&framework.id, &executor.resources);
+            }
+        }
+        for offer in state.offers.values() {
+            shares.add(&offer.framework, &offer.resources);
+        }
+        shares
+    }
+
+    fn add(&mut self, framework: &FrameworkId, resources: &Resources) {
+        match self.used.get_mut(framework) {
+            Some(used) => add(used, resources),
+            None => add(self.used.entry(framework.clone()).or_default(), resources),
+        }
+    }
+
+    /// The framework's dominant share: its largest fraction of any resource of the cluster.
+    fn dominant(&self, framework: &FrameworkId) -> f64 {
+        let used = self.used.get(framework).copied().unwrap_or_default();
+        let fractions = used.iter().zip(self.total).map(|(used, total)| match total {
+            0 => 0.0,
+            total => *used as f64 / total as f64,
+        });
+        fractions.fold(0.0, f64::max)
+    }
+}
+
+fn add(to: &mut Thousandths, resources: &Resources) {
+    for (sum, name) in to.iter_mut().zip(SHARED) {
+        *sum += resources.thousandths(name);
+    }
+}
+
 impl State {
     /// Offers free resources, one event per framework, then makes the inverse offers.
     pub(crate) fn allocate(&mut self, now: Instant) {
@@ -34,9 +93,10 @@ impl State {
             .map(|agent| agent.id.clone())
             .collect();
         let mut offered: BTreeMap<FrameworkId, Vec<Value>> = BTreeMap::new();
+        let mut shares = Shares::of(self);
         for agent in agents {
             // More than one offer if a part of the resources is reserved for other roles.
-            while let Some((framework, offer)) = self.offer_agent(&agent) {
+            while let Some((framework, offer)) = self.offer_agent(&agent, &mut shares) {
                 offered.entry(framework).or_default().push(offer);
             }
         }
@@ -58,7 +118,7 @@ impl State {
 
     /// Creates one offer of all resources of the agent that are free for a role, if a framework can
     /// receive it.
-    fn offer_agent(&mut self, agent_id: &AgentId) -> Option<(FrameworkId, Value)> {
+    fn offer_agent(&mut self, agent_id: &AgentId, shares: &mut Shares) -> Option<(FrameworkId, Value)> {
         let available = self
             .agents
             .get(agent_id)
@@ -70,7 +130,7 @@ impl State {
             .values()
             .filter(|framework| framework.is_subscribed())
         {
-            let share = self.dominant_share(&framework.id);
+            let share = shares.dominant(&framework.id);
             for role in framework
                 .roles()
                 .into_iter()
@@ -100,32 +160,9 @@ impl State {
         if let Some(agent) = self.agents.get_mut(agent_id) {
             agent.available.subtract(&offer.resources);
         }
+        shares.add(&framework, &offer.resources);
         self.offers.insert(id, offer);
         Some((framework, message))
-    }
-
-    /// The framework's dominant share: its largest fraction of any resource of the cluster, used or
-    /// offered.
-    fn dominant_share(&self, id: &FrameworkId) -> f64 {
-        let mut used = self.used_by(id);
-        for offer in self.offers.values().filter(|offer| offer.framework == *id) {
-            used.add(&offer.resources);
-        }
-        let mut total = Resources::default();
-        for agent in self.agents.values() {
-            total.add(&agent.total);
-        }
-        let fraction = |name: &str| {
-            if total.scalar(name) > 0.0 {
-                used.scalar(name) / total.scalar(name)
-            } else {
-                0.0
-            }
-        };
-        ["cpus", "mem", "disk"]
-            .into_iter()
-            .map(fraction)
-            .fold(0.0, f64::max)
     }
 
     /// The resources that a framework's tasks and executors use.

@@ -79,9 +79,12 @@ impl Amounts {
     }
 
     pub(crate) fn scalar(&self, name: &str) -> f64 {
-        self.scalars
-            .get(name)
-            .map_or(0.0, |amount| *amount as f64 / 1000.0)
+        self.thousandths(name) as f64 / 1000.0
+    }
+
+    /// A scalar without rounding.
+    pub(crate) fn thousandths(&self, name: &str) -> i64 {
+        self.scalars.get(name).copied().unwrap_or_default()
     }
 
     pub(crate) fn port_count(&self) -> u64 {

@@ -106,7 +106,15 @@ impl Resources {
     }
 
     pub(crate) fn scalar(&self, name: &str) -> f64 {
-        self.sum().scalar(name)
+        self.thousandths(name) as f64 / 1000.0
+    }
+
+    /// The sum of a scalar of all parts, without rounding.
+    pub(crate) fn thousandths(&self, name: &str) -> i64 {
+        self.parts
+            .iter()
+            .map(|(_, amounts)| amounts.thousandths(name))
+            .sum()
     }
 
     pub(crate) fn port_count(&self) -> u64 {
