@@ -8,8 +8,6 @@ mod drain;
 mod executors;
 mod health;
 mod import;
-mod large_group;
-mod load_balancer;
 mod maintenance;
 mod pods;
 mod recorded_calls;

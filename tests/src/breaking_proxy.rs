@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Minimum of bytes that a connection passes unless a test sets another: more than a response's
-/// head and one event, so that each connection makes progress.
+/// Minimum of bytes that a connection passes: more than a response's head and one event, so that each
+/// connection makes progress.
 const MIN_BYTES: usize = 3000;
 /// Range of the additional bytes of a connection; a prime, so that breaks fall at any position of
 /// an event.
@@ -35,11 +35,6 @@ struct Shared {
 impl BreakingProxy {
     /// Starts listening in front of `daemon`.
     pub async fn before(daemon: SocketAddr) -> BreakingProxy {
-        BreakingProxy::breaking_after(MIN_BYTES, daemon).await
-    }
-
-    /// Starts a proxy whose connections pass at least `min_bytes` bytes.
-    pub async fn breaking_after(min_bytes: usize, daemon: SocketAddr) -> BreakingProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
@@ -53,7 +48,7 @@ impl BreakingProxy {
             let mut number = 0;
             while let Ok((client, _)) = listener.accept().await {
                 number += 1;
-                let bytes = min_bytes + number * 617 % EXTRA_BYTES_RANGE;
+                let bytes = MIN_BYTES + number * 617 % EXTRA_BYTES_RANGE;
                 tokio::spawn(forward_connection(client, bytes, Arc::clone(&serving)));
             }
         });

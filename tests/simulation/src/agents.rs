@@ -49,6 +49,8 @@ pub(crate) struct Agents {
     pub(crate) disturbed: BTreeSet<String>,
     /// The tasks that pass their checks.
     healthy: Arc<Mutex<BTreeSet<String>>>,
+    /// When the processes of apps ended, by task.
+    ended_apps: BTreeMap<String, Duration>,
     /// When a process with a name on an agent last ended.
     ended: BTreeMap<(String, usize), Duration>,
     /// When something is to happen next, so that not every step looks at all processes.
@@ -166,6 +168,9 @@ impl Agents {
             if let Some((name, agent)) = process.and_then(|process| Some((process.name?, process.agent))) {
                 self.ended.insert((name, agent), now);
             }
+            if app(&task.id).is_some() {
+                self.ended_apps.insert(task.id.clone(), now);
+            }
             self.started.insert(task.id, Some(report));
         }
         Ok(())
@@ -247,12 +252,24 @@ impl Agents {
         running.filter_map(|(task, process)| Some((process.name.as_deref()?, task.id.as_str(), process)))
     }
 
+    /// The processes of all apps, with the ids of their tasks.
+    pub(crate) fn apps(&self) -> impl Iterator<Item = (&str, &Process)> {
+        let tasks = self
+            .running
+            .iter()
+            .map(|(task, process)| (task.id.as_str(), process));
+        tasks.filter(|(task, _)| app(task).is_some())
+    }
+
     /// The processes of an app.
     pub(crate) fn instances(&self, id: &str) -> impl Iterator<Item = &Process> {
-        let running = self.running.iter();
-        running
-            .filter(move |(task, _)| app(&task.id) == Some(id))
-            .map(|(_, process)| process)
+        let tasks = self.apps().filter(move |(task, _)| app(task) == Some(id));
+        tasks.map(|(_, process)| process)
+    }
+
+    /// When the process of an app's task ended, if it has.
+    pub(crate) fn end_of(&self, task: &str) -> Option<Duration> {
+        self.ended_apps.get(task).copied()
     }
 
     /// When a process with the name on the agent last ended.

@@ -3,6 +3,7 @@
 
 mod apps;
 mod events;
+mod groups;
 mod jobs;
 mod kubernetes;
 
@@ -45,6 +46,7 @@ pub(crate) struct Clients {
     apps: apps::Clients,
     jobs: jobs::Clients,
     events: events::Client,
+    groups: groups::Client,
     kubernetes: kubernetes::Client,
 }
 
@@ -55,6 +57,7 @@ impl Clients {
             apps: apps::Clients::new(apps, instances),
             jobs: jobs::Clients::default(),
             events: events::Client::default(),
+            groups: groups::Client::default(),
             kubernetes: kubernetes::Client::new(),
         }
     }
@@ -79,6 +82,7 @@ impl Clients {
         self.jobs.step(world)?;
         self.apps.step(world)?;
         self.events.step(world)?;
+        self.groups.step(world)?;
         self.kubernetes.step(world)
     }
 }

@@ -177,6 +177,13 @@ impl Server {
         held.holder.split_once(' ')?.1.split(':').next()
     }
 
+    /// The values of all keys with a prefix.
+    pub(crate) fn values(&self, prefix: &str) -> impl Iterator<Item = &Bytes> {
+        let from = self.entries.range(prefix.to_owned()..);
+        let found = from.take_while(move |(key, _)| key.starts_with(prefix));
+        found.map(|(_, (_, value))| value)
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Bytes> {
         self.entries.get(key).map(|(_, value)| value)
     }
