@@ -56,11 +56,12 @@ impl FrameworkService for Runner {
     }
 
     async fn lead(&mut self, term: LeaderTerm) -> Result<()> {
+        let lease = term.lease.clone();
         let (handles, running) = self
             .dependencies
             .start(&self.config, &self.snapshot, term)
             .await?;
-        let installed = self.leader.install(handles);
+        let installed = self.leader.install(handles, lease);
         // Requests that waited for the mirror can now read the core's snapshot.
         while let Ok(sync) = self.syncs.try_recv() {
             let _ = sync.send(());

@@ -344,6 +344,7 @@ impl World {
         let term = LeaderTerm {
             scheduler: scheduler.clone(),
             events,
+            lease: None,
             store: store.clone(),
             token: token.clone(),
             abdication: abdication.clone(),

@@ -51,6 +51,8 @@ pub struct LeaderTerm {
     pub scheduler: Arc<dyn SchedulerApi>,
     /// Its events, in order.
     pub events: Events,
+    /// Its lease; `None` if it does not end by itself.
+    pub lease: Option<LeaseTerm>,
     /// A store that rejects writes when another daemon leads.
     pub store: Arc<dyn Store>,
     /// Cancelled when the term ends.
@@ -279,6 +281,7 @@ impl Framework {
             .lead(LeaderTerm {
                 scheduler: Arc::new(scheduler.clone()),
                 events,
+                lease: Some(term.lease_term()),
                 store: term.fenced_store(),
                 token: token.clone(),
                 abdication,

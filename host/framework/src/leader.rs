@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use transom_common::OrderedReceiver;
 use transom_scheduler::SubscriptionStatus;
-use transom_store::Leadership;
+use transom_store::{Leadership, LeaseTerm};
 use transom_web::ApiError;
 
 use crate::ActorError;
@@ -55,12 +55,28 @@ pub struct Leader<H>(Arc<State<H>>);
 struct State<H> {
     /// Host and port at which other daemons reach this one.
     own_address: String,
-    handles: ArcSwapOption<H>,
+    handles: ArcSwapOption<Installed<H>>,
     /// Notified when `handles` change.
     handles_changed: watch::Sender<()>,
     /// Requests wait for these changes in turn.
     handles_changes: OrderedReceiver<()>,
     election: OrderedReceiver<Leadership>,
+}
+
+/// The handles of a term.
+struct Installed<H> {
+    handles: Arc<H>,
+    lease: Option<LeaseTerm>,
+}
+
+impl<H> Installed<H> {
+    /// Not when the lease has ended, although the term has not noticed it, as right after a pause of the
+    /// process: another daemon may lead, and know more.
+    fn is_valid(&self) -> bool {
+        self.lease
+            .as_ref()
+            .is_none_or(|lease| !lease.remaining().is_zero())
+    }
 }
 
 impl<H> Leader<H> {
@@ -79,7 +95,9 @@ impl<H> Leader<H> {
 
     /// The handles; `None` unless this daemon leads.
     pub fn handles(&self) -> Option<Arc<H>> {
-        self.0.handles.load_full()
+        let installed = self.0.handles.load();
+        let valid = installed.as_ref().filter(|installed| installed.is_valid());
+        valid.map(|installed| Arc::clone(&installed.handles))
     }
 
     /// The handles, for a request that only the leader can answer.
@@ -92,7 +110,8 @@ impl<H> Leader<H> {
 
     /// Whether this daemon leads and its service runs.
     pub fn is_here(&self) -> bool {
-        self.0.handles.load().is_some()
+        let installed = self.0.handles.load();
+        installed.as_ref().is_some_and(|installed| installed.is_valid())
     }
 
     /// Host and port of the leader, if there is one.
@@ -104,9 +123,11 @@ impl<H> Leader<H> {
         }
     }
 
-    /// Publishes the handles of a term. They are withdrawn when the result is dropped.
-    pub fn install(&self, handles: H) -> InstalledHandles<H> {
-        self.set(Some(handles));
+    /// Publishes the handles of a term until its lease ends; without one, of a term that does not end by
+    /// itself. They are withdrawn when the result is dropped.
+    pub fn install(&self, handles: H, lease: Option<LeaseTerm>) -> InstalledHandles<H> {
+        let handles = Arc::new(handles);
+        self.set(Some(Installed { handles, lease }));
         InstalledHandles(self.clone())
     }
 
@@ -156,8 +177,8 @@ impl<H> Leader<H> {
         }
     }
 
-    fn set(&self, handles: Option<H>) {
-        self.0.handles.store(handles.map(Arc::new));
+    fn set(&self, installed: Option<Installed<H>>) {
+        self.0.handles.store(installed.map(Arc::new));
         self.0.handles_changed.send_replace(());
     }
 }
@@ -165,11 +186,7 @@ impl<H> Leader<H> {
 impl<H: LeaderHandles> Leader<H> {
     /// The framework's subscription; `None` unless this daemon leads.
     pub fn subscription(&self) -> Option<SubscriptionStatus> {
-        self.0
-            .handles
-            .load()
-            .as_ref()
-            .map(|handles| handles.subscription())
+        self.handles().map(|handles| handles.subscription())
     }
 }
 
@@ -202,6 +219,8 @@ impl<H> Drop for InstalledHandles<H> {
 mod tests {
     use std::time::Duration;
 
+    use transom_store::Lease;
+
     use super::*;
 
     fn leader(leadership: Leadership) -> (watch::Sender<Leadership>, Leader<()>) {
@@ -227,12 +246,31 @@ mod tests {
             (Leadership::StoreUnavailable, false, None),
         ] {
             let (_elected, leader) = leader(leadership.clone());
-            let handles = installed.then(|| leader.install(()));
+            let handles = installed.then(|| leader.install((), None));
             assert_eq!(leader.address().as_deref(), expected, "{leadership:?}");
             assert_eq!(leader.is_here(), installed);
             drop(handles);
             assert!(leader.require().is_err() && !leader.is_here());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handles_are_not_used_after_the_end_of_the_lease() {
+        let ttl = Duration::from_secs(10);
+        let lease = Lease {
+            name: "leader".to_owned(),
+            holder: "own:1".to_owned(),
+            fencing: 1,
+            ttl,
+            expires: Instant::now() + ttl,
+        };
+        // The term has noticed nothing.
+        let (_elected, leader) = leader(Leadership::Leader);
+        let _installed = leader.install((), Some(lease.into()));
+        assert!(leader.require().is_ok() && leader.is_here());
+        tokio::time::advance(ttl).await;
+        assert!(leader.require().is_err() && !leader.is_here());
+        assert_eq!(leader.address(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -251,7 +289,7 @@ mod tests {
         let handles = std::cell::Cell::new(None);
         let (waiting, ()) = tokio::join!(leader.wait(in_ten_seconds(), None), async {
             tokio::task::yield_now().await;
-            handles.set(Some(leader.install(())));
+            handles.set(Some(leader.install((), None)));
         });
         assert_eq!(waiting, Ok(LeaderAddress::Here));
     }

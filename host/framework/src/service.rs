@@ -244,7 +244,7 @@ mod tests {
             let token = CancellationToken::new();
             let (_elected, election) = watch::channel(leadership);
             let watched = Leader::new("localhost:1", election);
-            let _installed = own.map(|subscribed| watched.install(Handles(subscribed)));
+            let _installed = own.map(|subscribed| watched.install(Handles(subscribed), None));
             let port = PortConfig::new("apps", 0).bind().await.unwrap();
             let service = serve(
                 port,

@@ -161,6 +161,13 @@ impl LeaseTerm {
     }
 }
 
+/// A lease that is not renewed.
+impl From<Lease> for LeaseTerm {
+    fn from(lease: Lease) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(lease)))
+    }
+}
+
 /// A term of leadership of this process. Dropping it stops renewing; [`Term::resign`] also releases
 /// the lease.
 #[derive(Debug)]
@@ -174,7 +181,7 @@ pub struct Term {
 
 impl Term {
     fn serve(store: Arc<dyn Store>, lease: Lease, leadership: watch::Sender<Leadership>) -> Self {
-        let lease_term = LeaseTerm(Arc::new(ArcSwap::from_pointee(lease)));
+        let lease_term = LeaseTerm::from(lease);
         let ended = CancellationToken::new();
         let renewer = tokio::spawn(keep_lease(
             Arc::clone(&store),

@@ -39,8 +39,9 @@ impl FrameworkService for Runner {
     type Error = Error;
 
     async fn lead(&mut self, term: LeaderTerm) -> Result<()> {
+        let lease = term.lease.clone();
         let (handles, running) = self.dependencies.start(term).await?;
-        let installed = self.leader.install(handles);
+        let installed = self.leader.install(handles, lease);
         running.run_to_end(installed).await;
         Ok(())
     }

@@ -238,6 +238,7 @@ impl Site {
         let term = LeaderTerm {
             scheduler: Arc::clone(&scheduler) as Arc<dyn SchedulerApi>,
             events,
+            lease: None,
             store: Arc::clone(&store),
             token: token.clone(),
             abdication: Abdication::default(),

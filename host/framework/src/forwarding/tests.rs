@@ -113,7 +113,7 @@ async fn requests_go_where_the_policy_sends_them() {
     assert_eq!(headers[header::LOCATION], location);
 
     // A leader answers every request itself.
-    let installed = standby.leader.install(());
+    let installed = standby.leader.install((), None);
     let (_, _, text) = standby.request(Method::POST, "/x").await;
     assert_eq!(text, "own POST /x -");
     let (status, _, _) = standby.request(Method::GET, "/stream").await;

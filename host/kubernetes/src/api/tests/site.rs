@@ -89,10 +89,11 @@ impl Site {
         let (commands, received) = mpsc::channel(16);
         tokio::spawn(answer(received, Arc::clone(&core), Arc::clone(&views)));
         let installed = leads.then(|| {
-            leader.install(Handles {
+            let handles = Handles {
                 core: commands,
                 scheduler: ScriptedScheduler::new(agent()),
-            })
+            };
+            leader.install(handles, None)
         });
         let api = Api(Arc::new(Shared {
             max_scale: 100,

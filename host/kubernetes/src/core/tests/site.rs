@@ -429,6 +429,7 @@ impl Site {
         let term = LeaderTerm {
             scheduler: scheduler.clone(),
             events: scheduler.attach(),
+            lease: None,
             store: Arc::clone(&store),
             token: token.clone(),
             abdication: abdication.clone(),
@@ -436,10 +437,11 @@ impl Site {
         let (handles, running) = dependencies.start(term).await.unwrap();
         let (_elected, election) = watch::channel(transom_store::Leadership::Leader);
         let leader = transom_framework::Leader::new("localhost:1", election);
-        let installed = leader.install(Handles {
+        let own = Handles {
             core: handles.core.clone(),
             scheduler: handles.scheduler.clone(),
-        });
+        };
+        let installed = leader.install(own, None);
         let explainer = Explainer {
             config: Arc::new(config.clone()),
             views: Arc::clone(&views),
