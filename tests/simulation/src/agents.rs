@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::StdRng;
+use serde_json::Value;
 use transom_apps::simulation::Check;
 use transom_minicluster::simulated::{Cluster, Order, Report, Task, agent_address};
 
@@ -27,6 +28,8 @@ pub(crate) struct Process {
     pub(crate) agent: usize,
     /// Its name in a zone, if zones are compared with it.
     name: Option<String>,
+    /// The tag of the definition that it was started with; empty unless it is of an app.
+    pub(crate) tag: String,
     /// Reports that are to come, with their times, the next one last.
     reports: Vec<(Duration, Report)>,
     /// When it reported that it runs.
@@ -82,6 +85,14 @@ fn name(task: &str) -> String {
     }
 }
 
+fn tag(info: &Value) -> String {
+    let variables = &info["command"]["environment"]["variables"];
+    let mut variables = variables.as_array().into_iter().flatten();
+    let tag = variables.find(|variable| variable["name"] == "TAG");
+    tag.map_or("", |tag| tag["value"].as_str().unwrap_or_default())
+        .to_owned()
+}
+
 impl Agents {
     /// The checks of the processes, as a daemon sees them.
     pub(crate) fn check(&self) -> Check {
@@ -109,7 +120,7 @@ impl Agents {
                     }
                     let start = Duration::from_millis(rng.random_range(3_000..15_000));
                     let is_member = self.orchestrator.launch(&task.id, &info, agent, start)?;
-                    self.start(task, agent, is_member, now, is_stormy, rng);
+                    self.start((task, &info), agent, is_member, now, is_stormy, rng);
                 }
                 Order::Kill(task) => {
                     let Some(process) = self.running.get_mut(&task) else {
@@ -178,7 +189,7 @@ impl Agents {
 
     fn start(
         &mut self,
-        task: Task,
+        (task, info): (Task, &Value),
         agent: usize,
         is_member: bool,
         now: Duration,
@@ -213,6 +224,7 @@ impl Agents {
         let process = Process {
             agent,
             name: (!is_member).then(|| name(&task.id)),
+            tag: tag(info),
             reports,
             running: None,
             unhealthy,

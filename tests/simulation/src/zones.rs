@@ -1,6 +1,6 @@
 //! What the daemons' zones say about the tasks of apps and jobs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ const CALM: Duration = Duration::from_mins(3);
 /// How long zones may differ from the tasks then: the time between two full comparisons, and a
 /// report's way.
 const DELAY: Duration = Duration::from_secs(90);
+/// How late the master may learn of the end of a task.
+const LATE: Duration = Duration::from_mins(10);
 /// The domains of the names that are compared.
 const DOMAINS: [&str; 2] = [".marathon.mesos.", ".airflow.mesos."];
 
@@ -35,16 +37,25 @@ impl ZoneCheck {
             }
             return Ok(());
         };
-        let (mut still, mut running) = (BTreeSet::new(), BTreeSet::new());
+        let mut running = BTreeMap::<_, u32>::new();
+        for (name, _, process) in agents.named() {
+            *running.entry((name, process.agent)).or_default() += 1;
+        }
+        let mut still = BTreeSet::new();
         for (name, task, process) in agents.named() {
-            running.insert((name, process.agent));
             // Its end may be on its way, or the master may have lost it.
             if process.is_disturbed || process.running.is_none() {
                 continue;
             }
             let node = zone.node(name);
             if node.is_some_and(|node| node.a().contains(&address(process.agent))) {
-                still.insert(task.to_owned());
+                // If another task has the name there, or had it until now, the address may be that one's.
+                let has_ended = |at: Duration| at + LATE >= now;
+                let is_alone = running.get(&(name, process.agent)) == Some(&1)
+                    && !agents.last_end(name, process.agent).is_some_and(has_ended);
+                if is_alone {
+                    still.insert(task.to_owned());
+                }
                 continue;
             }
             let long = process.running.is_some_and(|since| since + DELAY <= now);
@@ -70,7 +81,7 @@ impl ZoneCheck {
             }
             for ip in node.a() {
                 let agent = agent(*ip);
-                let runs = running.contains(&(name, agent));
+                let runs = running.contains_key(&(name, agent));
                 let has_just_ended = agents.last_end(name, agent).is_some_and(|at| at + DELAY >= now);
                 if !runs && !has_just_ended {
                     return Err(format!("the zone shows {label} at {ip}, where it no longer runs"));

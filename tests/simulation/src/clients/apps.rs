@@ -190,6 +190,14 @@ impl App {
                 "{id} has {running} tasks, and {wanted} instances were accepted"
             ));
         }
+        let tag = self.wanted.map(|(_, tag)| tag.to_string()).unwrap_or_default();
+        let mut instances = world.agents.instances(id);
+        if let Some(outdated) = instances.find(|process| process.tag != tag) {
+            return Err(format!(
+                "an instance of {id} has the tag {}, and that of the app is {tag}",
+                outdated.tag
+            ));
+        }
         let look = self.look.get_or_insert_with(|| {
             Request::new(Method::GET, Port::Apps, format!("/v2/apps/{id}"), String::new())
         });

@@ -20,6 +20,8 @@ const LATE: Duration = Duration::from_mins(1);
 /// One of so many steps cuts the connection, while faults happen.
 const CUT_STEPS: u32 = 10_000;
 
+/// The shortest time between two reads of the tasks.
+const INTERVAL: Duration = Duration::from_secs(1);
 /// After this time without faults, the tasks that were read last are those that run.
 const CALM: Duration = Duration::from_mins(3);
 /// How long the end or the begin of a task may take to be seen then.
@@ -169,7 +171,7 @@ impl Balancer {
             if let Some(stale) = running.intersection(&ended).next() {
                 return Err(format!("{stale} ended by the events, and was listed afterwards"));
             }
-            self.running = Some(running);
+            (self.running, self.next) = (Some(running), world.now + INTERVAL);
         }
         if let Some(at) = self
             .at

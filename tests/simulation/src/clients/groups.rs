@@ -60,10 +60,9 @@ impl Client {
             self.look = None;
             let answer: Value = serde_json::from_str(&body).unwrap_or_default();
             let apps = answer["apps"].as_array().into_iter().flatten();
-            self.check(
-                apps.map(|app| app["cmd"].as_str().unwrap_or_default().to_owned()),
-                "clients see",
-            )?;
+            let commands = apps.map(|app| app["cmd"].as_str().unwrap_or_default().to_owned());
+            // A standby may show an earlier change.
+            self.check(commands, 0, "clients see")?;
         }
         Ok(())
     }
@@ -77,15 +76,16 @@ impl Client {
                 .and_then(|(_, rest)| rest.split('"').next());
             command.unwrap_or_default().to_owned()
         });
-        self.check(stored, "the store has")
+        self.check(stored, self.accepted, "the store has")
     }
 
-    fn check(&self, commands: impl Iterator<Item = String>, who: &str) -> Result<(), String> {
+    /// Checks that the commands are those of one change, from `first` on.
+    fn check(&self, commands: impl Iterator<Item = String>, first: u64, who: &str) -> Result<(), String> {
         let commands: Vec<String> = commands.collect();
         let last = commands.first().cloned().unwrap_or_default();
         let is_whole = commands.len() == APPS && commands.iter().all(|command| *command == last);
-        let is_possible = (self.accepted..=self.sent).any(|number| command(number) == last);
-        if is_whole && is_possible || self.accepted == 0 && commands.is_empty() {
+        let is_possible = (first..=self.sent).any(|number| command(number) == last);
+        if is_whole && is_possible || first == 0 && commands.is_empty() {
             return Ok(());
         }
         Err(format!(
