@@ -306,9 +306,10 @@ impl Actor {
             now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
         });
         let stall = self.stalled_since.map(|since| since + self.timeouts.stall);
-        let mut wakes = vec![self.store_retry.next(now), matcher.next(now), ready, stall];
+        let mut wakes = vec![self.store_retry.next(now), ready, stall];
         if self.caller.is_some() {
             wakes.extend([
+                matcher.next(now),
                 self.kills.next(),
                 self.reconcile_schedule.next(),
                 self.offer_demand.next(),

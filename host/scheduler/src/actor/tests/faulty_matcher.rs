@@ -158,3 +158,35 @@ async fn many_tasks_that_fit_nowhere_are_matched_once() {
     assert_eq!(pending.len(), 1500);
     assert_eq!(pending[1499].reasons.rounds, 1);
 }
+
+/// Nothing can be done about the end of a backoff then, so that it must not wake the scheduler.
+#[tokio::test]
+async fn backoff_that_ends_without_a_subscription_keeps_no_core_busy() {
+    let backoff = Duration::from_millis(100);
+    let rig = Rig::with_timeouts(|timeouts| {
+        timeouts.matcher = Backoff {
+            base: backoff,
+            max: backoff,
+        };
+    });
+    let mut rig = registered(rig.await).await;
+    rig.script
+        .faults
+        .lock()
+        .unwrap()
+        .insert("/bad".to_owned(), Fault::Trap);
+    rig.submit(&Arc::new(spec("/bad")), &["bad"]).await;
+    rig.master.offer(&offers("first", 1));
+    rig.master.call("DECLINE", 1).await;
+    rig.master.configure(|rules| {
+        rules.rejected_calls.insert("SUBSCRIBE");
+    });
+    rig.master.hang_up();
+    assert_eq!(rig.event_text().await, "disconnected");
+    let turns = rig.scheduler.shared.turns.subscribe();
+    let before = *turns.borrow();
+    // Longer than the backoff.
+    rig.master.call("SUBSCRIBE", 12).await;
+    let turns = *turns.borrow() - before;
+    assert!(turns < 200, "{turns} turns");
+}
