@@ -29,8 +29,8 @@ pub(crate) struct ClientContext<'w> {
     pub(crate) calm: Duration,
     /// Whether faults will come before long, so that clients change something.
     pub(crate) is_stormy: bool,
-    /// Whether plugins of some daemon trap.
-    pub(crate) do_plugins_trap: bool,
+    /// Whether calls of plugins of some daemon fail.
+    pub(crate) do_plugins_fail: bool,
     /// The addresses of the daemons' hosts.
     pub(crate) hosts: &'w [String],
     pub(crate) http: &'w Http,
@@ -51,14 +51,15 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Those of `apps` apps of up to `instances` instances, of jobs and of events.
-    pub(crate) fn new(apps: u32, instances: u32) -> Self {
+    /// Those of `apps` apps of up to `instances` instances, of jobs, of events, and of a Kubernetes cluster
+    /// on `agents` agents.
+    pub(crate) fn new(apps: u32, instances: u32, agents: u16) -> Self {
         Self {
             apps: apps::Clients::new(apps, instances),
             jobs: jobs::Clients::default(),
             events: events::Client::default(),
             groups: groups::Client::default(),
-            kubernetes: kubernetes::Client::new(),
+            kubernetes: kubernetes::Client::new(u32::from(agents)),
         }
     }
 

@@ -39,6 +39,7 @@ mod services;
 mod simplify;
 mod store;
 mod trace;
+mod watchdog;
 mod zones;
 mod zookeeper;
 

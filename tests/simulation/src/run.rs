@@ -29,11 +29,14 @@ use crate::process::Process;
 use crate::services;
 use crate::store::{Fate, Sabotage, Server};
 use crate::trace::Trace;
+use crate::watchdog::Watchdog;
 use crate::zones::ZoneCheck;
 use crate::zookeeper::{self, ZooKeeper};
 
 /// The time between two turns of a daemon.
 const STEP: Duration = Duration::from_millis(10);
+/// How long a step may take, in real time.
+const MAX_STEP: Duration = Duration::from_mins(1);
 /// The daemons that share the store.
 const DAEMONS: usize = 3;
 /// Its masters.
@@ -197,7 +200,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         zookeeper: ZooKeeper::default(),
         agents: Agents::default(),
         http: Http::default(),
-        clients: Clients::new(options.apps, options.instances),
+        clients: Clients::new(options.apps, options.instances, options.agents),
         hosts: (0..DAEMONS).map(host).collect(),
         clock,
         began,
@@ -216,8 +219,17 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     for daemon in 0..DAEMONS {
         world.start(daemon)?;
     }
+    let seed = options.seed;
+    let watchdog = Watchdog::start(MAX_STEP, move |step| {
+        let at = STEP.as_secs_f64() * step as f64;
+        eprintln!(
+            "seed {seed}: VIOLATED: a daemon does not come to rest at {at:.2} s; step {step} takes longer than {MAX_STEP:?}"
+        );
+        std::process::exit(1);
+    });
     let mut violation = None;
     while world.now < options.time && violation.is_none() {
+        watchdog.step();
         violation = world.step()?.map(|what| Violation {
             at: world.now.as_secs_f64(),
             what,
@@ -454,7 +466,9 @@ impl World {
             now,
             calm: self.invariants.calm(now),
             is_stormy,
-            do_plugins_trap: self.faults.has(Kind::TrappingPlugins, None),
+            do_plugins_fail: [Kind::SlowPlugins, Kind::TrappingPlugins]
+                .iter()
+                .any(|kind| self.faults.has(*kind, None)),
             hosts: &self.hosts,
             http: &self.http,
             server: &self.server,

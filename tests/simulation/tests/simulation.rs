@@ -44,6 +44,23 @@ fn invariants_hold_with_a_new_seed() {
     );
 }
 
+/// Each of them once violated an invariant.
+#[test]
+fn invariants_hold_with_the_kept_seeds() {
+    let program = std::process::Command::new(env!("CARGO_BIN_EXE_simulate"))
+        .args([
+            "--no-shrink",
+            "--file",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/seeds.json"),
+        ])
+        .output();
+    let output = program.unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let reports = String::from_utf8_lossy(&output.stdout);
+    assert!(reports.starts_with("seed 20: 1.3 h"), "{reports}");
+}
+
 #[test]
 fn breaches_of_the_stores_contract_are_found() {
     for (sabotage, expected) in [

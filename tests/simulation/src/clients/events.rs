@@ -15,8 +15,8 @@ use crate::http::{Answer, Port, Stream};
 
 /// How long the client waits before it connects again.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long the events of a time in which plugins trapped are on their way.
-const LATE: Duration = Duration::from_mins(1);
+/// How long the events of a time in which plugins failed are on their way.
+const LATE: Duration = Duration::from_mins(2);
 /// One of so many steps cuts the connection, while faults happen.
 const CUT_STEPS: u32 = 10_000;
 
@@ -39,16 +39,16 @@ pub(super) struct Client {
     /// The address of the leader, to which a daemon has sent the client.
     leader: Option<String>,
     next: Duration,
-    /// When plugins last trapped.
-    trapped: Option<Duration>,
+    /// When calls of plugins last failed.
+    failed: Option<Duration>,
     balancer: Balancer,
     pub(super) received: u64,
 }
 
 impl Client {
     pub(super) fn step(&mut self, world: &mut ClientContext<'_>) -> Result<(), String> {
-        if world.do_plugins_trap {
-            self.trapped = Some(world.now);
+        if world.do_plugins_fail {
+            self.failed = Some(world.now);
         }
         let Some(stream) = &self.stream else {
             if self.next <= world.now {
@@ -79,7 +79,7 @@ impl Client {
             self.received(&frame, world.now)?;
         }
         // Whoever knows that events may be lacking reads without one.
-        if self.trapped.is_some_and(|at| at + LATE == world.now) {
+        if self.failed.is_some_and(|at| at + LATE == world.now) {
             self.balancer.is_outdated = true;
         }
         self.balancer.step(world)
@@ -96,7 +96,7 @@ impl Client {
         let id: Option<Id> = id.and_then(|(term, number)| Some((term.parse().ok()?, number.parse().ok()?)));
         let id = id.ok_or_else(|| format!("an event has the id {id:?}"))?;
         self.received += 1;
-        let may_lack = self.trapped.is_some_and(|at| at + LATE >= now);
+        let may_lack = self.failed.is_some_and(|at| at + LATE >= now);
         let is_next = match self.last {
             Some((term, number)) if term == id.0 => id.1 == number + 1 || may_lack && id.1 > number,
             Some((term, _)) => term < id.0,

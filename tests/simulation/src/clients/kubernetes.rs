@@ -17,9 +17,8 @@ const MEAN_INTERVAL: Duration = Duration::from_mins(2);
 const CAUTION: Duration = Duration::from_mins(4);
 /// How long after the last fault, and the last change, the cluster may differ from what is wanted.
 const CONVERGENCE: Duration = Duration::from_mins(15);
-/// A count of agents for which there is no room, and how many of them there is room for.
+/// A count of agents for which a small cluster has no room.
 const TOO_MANY: u32 = 8;
-const ROOM: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
 enum Change {
@@ -30,6 +29,7 @@ enum Change {
 
 #[derive(Debug)]
 pub(super) struct Client {
+    room: u32,
     wanted: PerKind<u32>,
     /// When the last restart of each kind was sent that was accepted.
     restarted: PerKind<Duration>,
@@ -43,8 +43,10 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new() -> Self {
+    /// Each of `room` agents of the cluster has room for one of Kubernetes.
+    pub(super) fn new(room: u32) -> Self {
         Self {
+            room,
             wanted: PerKind {
                 datastore: 1,
                 server: SERVERS,
@@ -139,7 +141,7 @@ impl Client {
             }
         }
         let most = PerKind {
-            agent: self.wanted.agent.min(ROOM),
+            agent: self.wanted.agent.min(self.room),
             ..self.wanted
         };
         if running != most {
