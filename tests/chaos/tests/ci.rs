@@ -1,4 +1,5 @@
-//! A minute of chaos with a fixed seed.
+//! Some seconds of chaos with a fixed seed: the simulation finds more, in less time, and this shows that real
+//! processes and connections behave as the simulated ones.
 #![allow(clippy::expect_used, reason = "tests fail by panicking")]
 
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use transom_chaos::{Options, Store, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invariants_hold_for_a_minute_of_chaos() {
+async fn invariants_hold_for_seconds_of_chaos() {
     let options = Options {
         seed: 20_180_101,
-        time: Duration::from_mins(1),
+        time: Duration::from_secs(10),
         store: Store::Redis,
         verbose: false,
     };
@@ -20,7 +21,7 @@ async fn invariants_hold_for_a_minute_of_chaos() {
         "{report}"
     );
     assert!(
-        report.writes.acknowledged >= 40 && !report.faults.is_empty(),
+        report.writes.acknowledged >= 20 && !report.faults.is_empty(),
         "{report}"
     );
     assert!(
