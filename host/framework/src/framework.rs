@@ -51,7 +51,7 @@ pub struct LeaderTerm {
     pub scheduler: Arc<dyn SchedulerApi>,
     /// Its events, in order.
     pub events: Events,
-    /// Its lease; `None` if it does not end by itself.
+    /// The lease of the term; `None` in tests.
     pub lease: Option<LeaseTerm>,
     /// A store that rejects writes when another daemon leads.
     pub store: Arc<dyn Store>,

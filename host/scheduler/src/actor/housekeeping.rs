@@ -2,7 +2,6 @@
 //! and DECLINE.
 
 use std::collections::{BTreeSet, HashSet};
-use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::time::Instant;
@@ -52,9 +51,7 @@ impl Actor {
         let now = Instant::now();
         let is_implicit_due = now >= self.next_reconcile;
         if is_implicit_due {
-            let since = ambient::now().duration_since(self.subscription.since);
-            let subscribed_for = Duration::try_from(since).unwrap_or_default();
-            let next = self.timeouts.next_reconcile_in(subscribed_for);
+            let next = self.timeouts.next_reconcile_in(now - self.subscribed_at);
             self.next_reconcile = now + next;
             if next == self.timeouts.reconcile {
                 self.reconcile_all(now);

@@ -216,6 +216,8 @@ struct Actor {
     next_reconcile: Instant,
     caller: Option<Caller>,
     subscription: SubscriptionStatus,
+    /// When the last subscription began, by a clock that nobody sets.
+    subscribed_at: Instant,
     rng: StdRng,
 }
 
@@ -386,6 +388,7 @@ impl Actor {
 
     fn subscribed(&mut self, new: NewSubscription) {
         let now = Instant::now();
+        self.subscribed_at = now;
         self.pool.clear();
         self.offer_demand.subscribed(now);
         self.inverse_offers.clear();

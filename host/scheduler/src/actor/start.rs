@@ -148,6 +148,7 @@ impl Dependencies {
             next_reconcile: now,
             caller: None,
             subscription,
+            subscribed_at: Instant::now(),
             rng: StdRng::seed_from_u64(ambient::random()),
             timeouts,
         };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::FutureExt;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{self, TaskState};
@@ -110,7 +110,7 @@ impl Actor {
                 });
                 continue;
             };
-            if self.is_unconfirmed_unknown(record, status, now) {
+            if self.is_unconfirmed_unknown(record, status) {
                 effects.unconfirmed_unknown.insert(status.task_id.clone());
                 continue;
             }
@@ -147,11 +147,10 @@ impl Actor {
     /// Whether `TASK_UNKNOWN` may only mean that the master has just started and its agents have
     /// not registered yet. If it were trusted, the service would start a second instance of a
     /// running task.
-    fn is_unconfirmed_unknown(&self, record: &TaskRecord, status: &v1::TaskStatus, now: Timestamp) -> bool {
+    fn is_unconfirmed_unknown(&self, record: &TaskRecord, status: &v1::TaskStatus) -> bool {
         status.state == TaskState::Unknown
             && !record.is_terminal()
-            && now.duration_since(self.subscription.since)
-                < SignedDuration::try_from(self.timeouts.unknown_grace()).unwrap_or(SignedDuration::MAX)
+            && self.subscribed_at.elapsed() < self.timeouts.unknown_grace()
     }
 
     /// Updates kills and the demand for offers after a record has changed.

@@ -1,15 +1,19 @@
 //! Subscriptions that end, framework ids that are removed, and services that read no events.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use transom_cluster::v1::TaskState;
 use transom_common::Backoff;
+use transom_common::ambient::{self, Ambient};
 
 use super::super::MAX_OUTBOX_BYTES;
 use super::master::Call;
@@ -76,6 +80,36 @@ async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
             assert_eq!(rig.event_text().await, "updated t1 TASK_UNKNOWN");
         }
     }
+}
+
+/// A clock that may be wrong.
+#[derive(Default)]
+struct Clock(Cell<SignedDuration>);
+
+impl Ambient for Clock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + self.0.get()
+    }
+
+    fn random(&self) -> u64 {
+        rand::random()
+    }
+}
+
+/// The time since the subscription counts, not the time of day at which it began.
+#[tokio::test]
+async fn clock_that_was_wrong_at_the_subscription_changes_nothing() {
+    let clock = Rc::new(Clock::default());
+    ambient::simulate(Some(Rc::clone(&clock) as _));
+    clock.0.set(SignedDuration::from_hours(1));
+    let mut rig = Rig::new().await;
+    rig.start_task("t1").await;
+    clock.0.set(SignedDuration::ZERO);
+    // Longer than a status of an unknown task is not trusted.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    rig.master.update("t1", "TASK_UNKNOWN", "");
+    assert_eq!(rig.event_text().await, "updated t1 TASK_UNKNOWN");
+    ambient::simulate(None);
 }
 
 /// Known tasks are reconciled explicitly, unknown ones implicitly: immediately, and then periodically.
