@@ -29,6 +29,7 @@ mod candidate;
 mod clients;
 mod clock;
 mod faults;
+mod holders;
 mod http;
 mod invariants;
 mod network;

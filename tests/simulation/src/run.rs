@@ -11,7 +11,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use transom_cluster::Client;
-use transom_framework::Framework;
 use transom_minicluster::simulated::Cluster;
 use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_store::conformance;
@@ -22,6 +21,7 @@ use crate::candidate::{self, Board, LEASE};
 use crate::clients::{ClientContext, Clients};
 use crate::clock::Clock;
 use crate::faults::{self, Fault, Faults, Kind, Peer};
+use crate::holders::Holders;
 use crate::http::Http;
 use crate::invariants::{Invariants, View, Violation, framework};
 use crate::network::{Network, Stage};
@@ -562,41 +562,6 @@ impl Machine {
 
 fn host(daemon: usize) -> String {
     format!("daemon-{daemon}")
-}
-
-/// Who holds the leases.
-#[derive(Default)]
-struct Holders {
-    by_framework: Vec<(&'static str, Option<String>)>,
-    /// The number of changes of leases that they are from.
-    changes: u64,
-    /// When they change without one.
-    until: Duration,
-}
-
-impl Holders {
-    /// Brings them up to date.
-    fn update(&mut self, server: &Server, now: Duration) {
-        if self.changes == server.lease_changes() && now < self.until {
-            return;
-        }
-        let holder = |lease: &str| server.lease_holder(lease, now).map(str::to_owned);
-        self.by_framework = vec![("writes", holder(LEASE))];
-        let frameworks = services::FRAMEWORKS.map(|name| (name, holder(&Framework::lease(name))));
-        self.by_framework.extend(frameworks);
-        self.changes = server.lease_changes();
-        self.until = server.next_expiry(now).unwrap_or(Duration::MAX);
-    }
-
-    fn leads(&self, host: &str, framework: &str) -> bool {
-        let found = self.by_framework.iter().find(|(name, _)| *name == framework);
-        found.is_some_and(|(_, holder)| holder.as_deref() == Some(host))
-    }
-
-    /// Only the leader writes the records of a framework.
-    fn may_write(&self, host: &str, key: &str) -> bool {
-        self.leads(host, key.split('/').next().unwrap_or_default())
-    }
 }
 
 /// Runs the tests that every store must pass on the simulated one, without faults.

@@ -58,7 +58,7 @@ fn invariants_hold_with_the_kept_seeds() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     let reports = String::from_utf8_lossy(&output.stdout);
-    assert!(reports.starts_with("seed 20: 1.3 h"), "{reports}");
+    assert!(reports.contains("seed 1036: 1.0 h"), "{reports}");
 }
 
 #[test]
