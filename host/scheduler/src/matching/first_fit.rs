@@ -10,8 +10,7 @@ use transom_plugin_host::matcher::{Agent, Candidate, Constraint, Task, Verdict};
 use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_plugin_host::{CallError, Change};
 
-use super::matcher::{Matcher, MatcherHost};
-use super::matchers::change_of;
+use super::matcher::{Matcher, MatcherHost, change_of};
 use crate::PendingExplanation;
 
 /// The name of the plugin in errors.

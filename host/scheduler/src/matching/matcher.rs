@@ -1,8 +1,9 @@
 //! The matcher as traits, which the plugin host implements and tests script.
 
 use async_trait::async_trait;
-use transom_plugin_host::CallError;
+use tokio::sync::broadcast;
 use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
+use transom_plugin_host::{CallError, Change};
 
 use crate::PendingExplanation;
 
@@ -34,6 +35,15 @@ pub(crate) trait MatcherHost: Send {
 
     /// Returns when the matcher may have changed. Cancel-safe.
     async fn changed(&mut self);
+}
+
+/// Returns after a change.
+pub(super) async fn change_of(changes: &mut broadcast::Receiver<Change>) {
+    // Any change is worth a retry, even one whose notification was missed. A stopped host sends no
+    // further changes.
+    if let Err(broadcast::error::RecvError::Closed) = changes.recv().await {
+        std::future::pending::<()>().await;
+    }
 }
 
 #[async_trait]

@@ -8,7 +8,7 @@ use transom_plugin_host::{Change, Plugins};
 
 #[cfg(feature = "simulation")]
 use super::first_fit::ScriptedMatchers;
-use super::matcher::{Matcher, MatcherHost};
+use super::matcher::{Matcher, MatcherHost, change_of};
 
 /// What decides where tasks run.
 #[derive(Clone, Debug)]
@@ -57,14 +57,5 @@ impl MatcherHost for PluginMatchers {
 
     async fn changed(&mut self) {
         change_of(&mut self.changes).await;
-    }
-}
-
-/// Returns after a change.
-pub(super) async fn change_of(changes: &mut broadcast::Receiver<Change>) {
-    // Any change is worth a retry, even one whose notification was missed. A stopped host sends no
-    // further changes.
-    if let Err(broadcast::error::RecvError::Closed) = changes.recv().await {
-        std::future::pending::<()>().await;
     }
 }
