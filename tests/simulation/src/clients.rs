@@ -22,6 +22,9 @@ use crate::store::Server;
 /// How long a client waits for an answer before it sends its request again.
 const PATIENCE: Duration = Duration::from_secs(70);
 
+/// The rejection of a change while too many others are under way, after which it is sent again.
+const TOO_MANY: &str = "running deployments is achieved";
+
 /// What clients see of the world when they act.
 pub(crate) struct ClientContext<'w> {
     pub(crate) now: Duration,
@@ -143,7 +146,8 @@ impl Request {
                 }
                 return Ok(None);
             }
-            return Ok(Some((status, body)));
+            let is_busy = status == StatusCode::FORBIDDEN && body.contains(TOO_MANY);
+            return Ok(Some((status, body)).filter(|_| !is_busy));
         }
         if self.next <= now {
             let host = &world.hosts[world.rng.random_range(0..world.hosts.len())];

@@ -17,9 +17,6 @@ const CAUTION: Duration = Duration::from_mins(4);
 /// How long after the last fault, and the last change, an app may differ from its definition.
 const CONVERGENCE: Duration = Duration::from_mins(15);
 
-/// The rejection of a change while too many others are under way.
-const TOO_MANY: &str = "running deployments is achieved";
-
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
     Put {
@@ -91,10 +88,6 @@ impl App {
             let Some((status, body)) = request.step(world)? else {
                 return Ok(false);
             };
-            if status == StatusCode::FORBIDDEN && body.contains(TOO_MANY) {
-                // It is sent again.
-                return Ok(false);
-            }
             let is_done = match (&change, status) {
                 (Change::Put { instances, tag }, StatusCode::OK | StatusCode::CREATED) => {
                     self.wanted = Some((*instances, *tag));
