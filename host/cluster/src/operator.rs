@@ -36,9 +36,8 @@ impl Stream {
     }
 
     /// Reads the snapshot at the beginning of the stream and reports it entry by entry, on a
-    /// blocking thread; none when the master has ended the stream before, or when reading has failed, which
-    /// is logged. Invalid entries are
-    /// omitted and reported.
+    /// blocking thread; none when the master has ended the stream before, or when reading has failed,
+    /// which is logged. Invalid entries are omitted and reported.
     ///
     /// Fails as [`next`](Self::next); when dropped, the snapshot may be lost.
     pub async fn snapshot<S: Snapshot + Send + 'static>(&mut self, mut into: S) -> Result<Option<S>> {

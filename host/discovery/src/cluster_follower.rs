@@ -102,7 +102,7 @@ pub(crate) struct ClusterFollower {
     first_model: Option<Instant>,
     /// The election in the last document if that was empty, and the time of the first such document.
     empty_document: Option<(f64, Instant)>,
-    resolver: HostResolver,
+    pub(crate) resolver: HostResolver,
     /// The addresses of host names in the last zone.
     hosts: Arc<ResolvedHosts>,
     /// Changes since the last zone.
@@ -151,13 +151,6 @@ impl ClusterFollower {
             journal_records: JOURNAL_RECORDS,
             ..self
         }
-    }
-
-    /// Looks up no host names.
-    #[cfg(feature = "simulation")]
-    pub(crate) fn without_lookups(mut self) -> Self {
-        self.resolver.is_off = true;
-        self
     }
 
     /// Follows the cluster until the token is cancelled.

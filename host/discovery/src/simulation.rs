@@ -27,7 +27,7 @@ impl Reader {
 /// Follows the cluster without end.
 pub fn start(config: &Config, client: Client) -> Reader {
     let shared = Arc::new(Shared::new());
-    let follower = ClusterFollower::new(
+    let mut follower = ClusterFollower::new(
         client,
         zone_config(config),
         config.settings.refresh_seconds,
@@ -35,6 +35,7 @@ pub fn start(config: &Config, client: Client) -> Reader {
         Arc::clone(&shared),
         Metrics::register(&mut Registry::default(), &shared),
     );
-    tokio::spawn(follower.without_lookups().run(CancellationToken::new()));
+    follower.resolver.is_off = true;
+    tokio::spawn(follower.run(CancellationToken::new()));
     Reader(shared)
 }

@@ -170,7 +170,7 @@ struct World {
     idle_calls: u32,
 }
 
-/// Runs a simulation.
+/// Runs a simulation. Ends the process, with exit code 1, if a daemon never comes to rest.
 ///
 /// # Errors
 /// If no runtime can be started.

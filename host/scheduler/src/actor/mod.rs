@@ -216,7 +216,7 @@ struct Actor {
     next_reconcile: Instant,
     caller: Option<Caller>,
     subscription: SubscriptionStatus,
-    /// When the last subscription began, by a clock that nobody sets.
+    /// When the last subscription began, by the monotonic clock.
     subscribed_at: Instant,
     rng: StdRng,
 }

@@ -22,8 +22,8 @@ pub(crate) struct ScriptedMatchers {
     pub(crate) changes: broadcast::Receiver<Change>,
 }
 
-/// A matcher that knows only constraints for a host name, with `LIKE`. It takes the first agents with
-/// room; every other version takes the last ones.
+/// A matcher that knows only constraints for a host name, with `LIKE`. Its versions take the last and the
+/// first agents with room in turn.
 struct FirstFit {
     plugins: ScriptedPlugins,
     /// The host names of the agents, by handle.

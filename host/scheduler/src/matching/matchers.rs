@@ -15,7 +15,7 @@ use super::matcher::{Matcher, MatcherHost, change_of};
 pub enum Matchers {
     /// The matcher component of the plugin host.
     Plugins(Plugins),
-    /// The first or the last agents with room, on the host of the constraint if there is one: for
+    /// The last or the first agents with room, on the host of the constraint if there is one: for
     /// simulations, which run no components.
     #[cfg(feature = "simulation")]
     Scripted(ScriptedPlugins),

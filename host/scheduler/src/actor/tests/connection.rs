@@ -105,7 +105,7 @@ async fn clock_that_was_wrong_at_the_subscription_changes_nothing() {
     let mut rig = Rig::new().await;
     rig.start_task("t1").await;
     clock.0.set(SignedDuration::ZERO);
-    // Longer than a status of an unknown task is not trusted.
+    // The passing of time is what is tested: this is longer than TASK_UNKNOWN is not believed.
     tokio::time::sleep(Duration::from_millis(50)).await;
     rig.master.update("t1", "TASK_UNKNOWN", "");
     assert_eq!(rig.event_text().await, "updated t1 TASK_UNKNOWN");
