@@ -565,16 +565,39 @@ def test_run_with_another_request_key_is_not_adopted(executor, daemon):
     assert executor.event_buffer == {same.key: (TaskInstanceState.SUCCESS, "TASK_FINISHED")}
 
 
-def test_task_is_not_run_twice_when_the_daemon_is_unreachable(executor, daemon):
+def test_task_is_not_run_twice_when_the_daemon_is_unreachable(executor, daemon, monkeypatch):
+    rows = Rows(monkeypatch)
     url, executor.daemon.url = executor.daemon.url, "http://127.0.0.1:1"
-    ti = Workload(1).ti
-    assert executor.try_adopt_task_instances([ti]) == []
+    running, queued = (Workload(number, external_executor_id="one").ti for number in (1, 2))
+    rows.states = {"001": ("running", "one"), "002": ("queued", "one")}
+    assert executor.try_adopt_task_instances([running, queued]) == []
     executor.sync()
-    assert executor.running == {ti.key}
+    assert executor.running == {running.key, queued.key}
     executor.daemon.url = url
     daemon.states(None)
+    rows.broken = True
     executor.sync()
-    assert executor.event_buffer[ti.key][0] == TaskInstanceState.FAILED
+    assert executor.running == {running.key, queued.key} and not executor.event_buffer
+    rows.broken = False
+    executor.sync()
+    assert executor.event_buffer[running.key][0] == TaskInstanceState.FAILED
+    # The former scheduler ended before the daemon had this one: Airflow queues it again.
+    assert rows.scheduled == [("002", "one")] and queued.key not in executor.event_buffer
+    assert not executor.running
+
+
+def test_workload_that_may_have_arrived_is_killed_when_it_is_withdrawn(executor, daemon, monkeypatch):
+    rows = Rows(monkeypatch)
+    rows.states = {"001": ("queued", "one")}
+    daemon.lost = ["POST"]
+    workload = Workload(1, external_executor_id="one")
+    hand_over(executor, workload)
+    assert workload.ti.key in executor.queued_tasks
+    rows.states = {}
+    executor.sync()
+    executor.sync()
+    assert [asked["path"] for asked in daemon.asked("DELETE")] == ["/v0/task/airflow.001"]
+    assert not executor.queued_tasks and not executor.running
 
 
 def test_revoke_kills_and_drops_the_task(executor, daemon):

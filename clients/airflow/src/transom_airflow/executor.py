@@ -212,6 +212,8 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         self._blocked: set[TaskInstanceKey] = set()
         # Jobs to kill that the daemon has not confirmed.
         self._kills: set[str] = set()
+        # Jobs of queued workloads that the daemon may have, because an answer was lost.
+        self._uncertain: set[str] = set()
         # Jobs that ended because they were pending for too long, whose tasks Airflow has to queue again.
         self._returning: dict[str, _Job] = {}
         self._writes: dict[str, Future[None]] = {}
@@ -282,7 +284,10 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         self._position()
         if task_id in self._kills:
             self._kill(task_id)
-        if not self.daemon.queue(body):
+        self._uncertain.add(task_id)
+        is_queued = self.daemon.queue(body)
+        self._uncertain.discard(task_id)
+        if not is_queued:
             self._block(key, f"{task_id} waits until an earlier run of the same try has ended")
             return
         self._answered()
@@ -313,6 +318,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         """Drops what is known of a task that no longer waits."""
         self._jobs.pop(task_id, None)
         self._unconfirmed.pop(task_id, None)
+        self._uncertain.discard(task_id)
         self._first_queued.pop(task_id, None)
         self._blocked.discard(key)
         self._told.discard(key)
@@ -463,7 +469,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
     def _withdraw(self, key: TaskInstanceKey, task_id: str) -> None:
         """Drops a task, and kills its job."""
         self._writes.pop(task_id, None)
-        if task_id in self._jobs:
+        if task_id in self._jobs or task_id in self._uncertain:
             self._kills.add(task_id)
         queued = self.queued_tasks.get(key)
         # A new try may have the same key.
@@ -621,9 +627,24 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             status = self.daemon.task(task_id)
             if _is_of(status, request_key):
                 self._on_status(task_id, status)
-            else:
-                self._on_state(task_id, "TASK_LOST", {"message": "the daemon has no such task"})
+            elif not self._is_adopted(task_id):
+                continue
             self._unconfirmed.pop(task_id, None)
+
+    def _is_adopted(self, task_id: str) -> bool:
+        """Handles an adopted task that the daemon does not know; tells whether it could."""
+        job = self._jobs[task_id]
+        try:
+            state, _ = task_states([job.ti_id]).get(job.ti_id, (None, None))
+        except Exception as error:
+            self.log.warning("Reading the state of %s failed; retrying: %s", task_id, error)
+            return False
+        if state == TaskInstanceState.QUEUED:
+            # The former scheduler ended before the daemon had queued it.
+            self._returning[task_id] = self._jobs.pop(task_id)
+        else:
+            self._on_state(task_id, "TASK_LOST", {"message": "the daemon has no such task"})
+        return True
 
     def revoke_task(self, *, ti: TaskInstance) -> None:
         """Kills a task that has been queued for too long, and drops it."""
