@@ -21,6 +21,9 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// The hours of one seed: enough for two storms and two calm times.
 const HOURS: &str = "2";
 
+/// The names of mutations begin like this that concern a daemon with an embedded store.
+const EMBEDDED: &str = "embedded-";
+
 /// How a mutation was found.
 struct Found {
     seed: u64,
@@ -49,7 +52,7 @@ pub(crate) fn run(names: &[String]) -> anyhow::Result<()> {
     for (name, patch) in patches {
         eprintln!("{name}: building and simulating");
         git(&tree, &["apply", &patch.display().to_string()]).with_context(|| format!("mutation {name}"))?;
-        if let Some(found) = simulate(&tree, &directory.join("build"))? {
+        if let Some(found) = simulate(&tree, &directory.join("build"), name.starts_with(EMBEDDED))? {
             println!(
                 "| `{name}` | {} | {:.1} | {:.1} | {} |",
                 found.seed,
@@ -93,7 +96,7 @@ fn patches(names: &[String]) -> anyhow::Result<Vec<(String, PathBuf)>> {
 }
 
 /// Builds the simulation in `tree` and runs it with one seed after another.
-fn simulate(tree: &Path, build: &Path) -> anyhow::Result<Option<Found>> {
+fn simulate(tree: &Path, build: &Path, embedded: bool) -> anyhow::Result<Option<Found>> {
     let compiled = cargo()
         .args([
             "build",
@@ -122,6 +125,7 @@ fn simulate(tree: &Path, build: &Path) -> anyhow::Result<Option<Found>> {
             "--output",
             "json",
         ])
+        .args(embedded.then_some("--embedded"))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

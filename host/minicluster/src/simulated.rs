@@ -270,6 +270,13 @@ impl Cluster {
         }
     }
 
+    /// Connects an agent whose machine has lost its disk: it has another id.
+    pub fn replace_agent(&mut self, agent: usize, now: Instant) {
+        if let Some(id) = self.agent_id(agent) {
+            self.state.replace_agent(&id, now);
+        }
+    }
+
     /// Kills the leading master, and starts it again after `down`. It keeps its list of agents, and
     /// its session with ZooKeeper. Does nothing while no master leads.
     pub fn restart_master(&mut self, down: Duration, now: Instant) {

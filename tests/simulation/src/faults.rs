@@ -178,8 +178,15 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// `without`: the names of faults that do not happen.
-    pub(crate) fn new(without: BTreeSet<String>) -> Self {
+    /// `without`: the names of faults that do not happen. An embedded store is slow, and paused and
+    /// killed with its daemon; nothing is between them.
+    pub(crate) fn new(mut without: BTreeSet<String>, embedded: bool) -> Self {
+        let between = [
+            Kind::Outage,
+            Kind::Partition(Peer::Store),
+            Kind::Loss(Peer::Store),
+        ];
+        without.extend(between.iter().filter(|_| embedded).map(ToString::to_string));
         Self {
             without,
             active: Vec::new(),

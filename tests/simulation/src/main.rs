@@ -41,6 +41,12 @@ struct Arguments {
     /// The most instances of an app.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     instances: u32,
+    /// One daemon with an embedded store, in place of three that share one.
+    #[arg(long)]
+    embedded: bool,
+    /// Every second machine of an agent that is reset has lost its disk: the agent gets another id.
+    #[arg(long)]
+    lost_disks: bool,
     /// A fault that does not happen, such as `reset agent`; may be repeated.
     #[arg(long, value_name = "FAULT", value_parser = fault)]
     without: Vec<String>,
@@ -107,6 +113,8 @@ fn carry_out(arguments: &Arguments) -> anyhow::Result<bool> {
             agents: arguments.agents,
             apps: arguments.apps,
             instances: arguments.instances,
+            embedded: arguments.embedded,
+            lost_disks: arguments.lost_disks,
             without: arguments.without.iter().cloned().collect(),
             trace: arguments.trace.then_some(|event| println!("{event}")),
             about: arguments.about.clone(),
@@ -228,6 +236,19 @@ fn explain(options: &Options, report: &Report, arguments: &Arguments) -> anyhow:
         options.apps,
         options.instances,
     );
+    for (is_set, option) in [
+        (options.embedded, "--embedded"),
+        (options.lost_disks, "--lost-disks"),
+    ] {
+        eprint!(
+            "{}",
+            if is_set {
+                format!(" {option}")
+            } else {
+                String::new()
+            }
+        );
+    }
     for fault in &options.without {
         eprint!(" --without '{fault}'");
     }

@@ -161,6 +161,11 @@ impl Orchestrator {
         }
     }
 
+    /// Whether an agent has the data of a datastore.
+    pub(crate) fn has_data(&self, agent: usize) -> bool {
+        lock(&self.0).data.values().any(|home| *home == agent)
+    }
+
     /// A client asks for a restart of the datastore.
     pub(crate) fn restart_requested(&self, now: Duration) {
         lock(&self.0).restart = Some(now);

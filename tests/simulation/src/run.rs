@@ -37,7 +37,7 @@ use crate::zookeeper::{self, ZooKeeper};
 const STEP: Duration = Duration::from_millis(10);
 /// How long a step may take, in real time.
 const MAX_STEP: Duration = Duration::from_mins(1);
-/// The daemons that share the store.
+/// The daemons that share a store.
 const DAEMONS: usize = 3;
 /// Its masters.
 const MASTERS: u8 = 3;
@@ -60,6 +60,11 @@ pub struct Options {
     pub apps: u32,
     /// See [`Options::apps`].
     pub instances: u32,
+    /// One daemon with a store of its own, as an embedded one, in place of three that share one.
+    pub embedded: bool,
+    /// Every second machine of an agent that is reset has lost its disk, except for the data of a
+    /// datastore, which nothing could bring back.
+    pub lost_disks: bool,
     /// Faults that do not happen, by their names; see [`faults`].
     pub without: BTreeSet<String>,
     /// Called with the text of each event.
@@ -79,6 +84,8 @@ impl Options {
             agents: 5,
             apps: 6,
             instances: 3,
+            embedded: false,
+            lost_disks: false,
             without: BTreeSet::new(),
             trace: None,
             sabotage: None,
@@ -147,6 +154,7 @@ struct World {
     now: Duration,
     rng: StdRng,
     agents_number: u16,
+    loses_disks: bool,
     faults: Faults,
     server: Server,
     holders: Holders,
@@ -175,7 +183,8 @@ struct World {
 /// # Errors
 /// If no runtime can be started.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
-    let machines = (0..DAEMONS).map(|number| Machine {
+    let daemons = if options.embedded { 1 } else { DAEMONS };
+    let machines = (0..daemons).map(|number| Machine {
         host: host(number),
         address: format!("{}:8080", host(number)),
         offset: SignedDuration::ZERO,
@@ -201,22 +210,23 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         agents: Agents::default(),
         http: Http::default(),
         clients: Clients::new(options.apps, options.instances, options.agents),
-        hosts: (0..DAEMONS).map(host).collect(),
+        hosts: (0..daemons).map(host).collect(),
         clock,
         began,
         steps: 0,
         agents_number: options.agents,
-        faults: Faults::new(options.without.clone()),
-        server: Server::new(options.sabotage),
+        loses_disks: options.lost_disks,
+        faults: Faults::new(options.without.clone(), options.embedded),
+        server: Server::new(options.sabotage, options.embedded),
         holders: Holders::default(),
         machines: machines.collect(),
-        invariants: Invariants::default(),
+        invariants: Invariants::new(options.embedded),
         trace: Trace::new(options.about.clone(), options.trace),
         terms: 0,
         writes: 0,
         idle_calls: 0,
     };
-    for daemon in 0..DAEMONS {
+    for daemon in 0..daemons {
         world.start(daemon)?;
     }
     let seed = options.seed;
@@ -335,7 +345,7 @@ impl World {
     }
 
     fn change_faults(&mut self) -> anyhow::Result<()> {
-        let sizes = (DAEMONS, usize::from(self.agents_number));
+        let sizes = (self.machines.len(), usize::from(self.agents_number));
         let (ended, started) = self.faults.step(self.now, sizes, &mut self.rng);
         let time = self.began + self.now;
         for fault in ended {
@@ -345,6 +355,11 @@ impl World {
                 Kind::Kill => self.start(fault.target)?,
                 Kind::WrongClock => self.set_clock(fault.target, 0),
                 Kind::SlowPlugins | Kind::TrappingPlugins => self.disturb_plugins(fault.target),
+                Kind::AgentReset if self.loses_disk(fault.target) => {
+                    self.trace
+                        .add(self.now, &format!("agent-{} has lost its disk", fault.target));
+                    self.cluster.replace_agent(fault.target, time);
+                }
                 Kind::AgentAway | Kind::AgentReset => self.cluster.reconnect_agent(fault.target, time),
                 _ => {}
             }
@@ -354,6 +369,10 @@ impl World {
             self.begin(fault);
         }
         Ok(())
+    }
+
+    fn loses_disk(&mut self, agent: usize) -> bool {
+        self.loses_disks && self.rng.random() && !self.agents.orchestrator.has_data(agent)
     }
 
     fn set_clock(&mut self, daemon: usize, offset: i64) {
@@ -448,7 +467,9 @@ impl World {
         outcome?;
         let (agents, is_stormy) = (&mut self.agents, Faults::is_stormy(now));
         let reaches = |daemon: &usize| self.faults.connects(Peer::Master, *daemon);
-        let cut_off = (0..DAEMONS).filter(|daemon| !reaches(daemon)).collect();
+        let cut_off = (0..self.machines.len())
+            .filter(|daemon| !reaches(daemon))
+            .collect();
         for event in agents.orchestrator.step(now, cut_off) {
             self.trace.add(now, &event);
         }
@@ -572,7 +593,7 @@ fn host(daemon: usize) -> String {
 /// # Panics
 /// If a guarantee is broken.
 pub fn conforms(seed: u64) -> anyhow::Result<()> {
-    let (mut server, mut rng) = (Server::new(None), StdRng::seed_from_u64(seed));
+    let (mut server, mut rng) = (Server::new(None, false), StdRng::seed_from_u64(seed));
     let (store, is_done) = (Arc::new(server.connect(0)), Arc::new(AtomicBool::new(false)));
     let done = Arc::clone(&is_done);
     let process = Process::start(async move {

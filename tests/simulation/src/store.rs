@@ -110,6 +110,7 @@ struct Call {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     daemon: usize,
+    embedded: bool,
     calls: Arc<Mutex<Vec<Call>>>,
     feed: Feed,
 }
@@ -119,6 +120,9 @@ pub(crate) struct Connection {
 pub(crate) struct Server {
     calls: Arc<Mutex<Vec<Call>>>,
     feed: Feed,
+    /// Whether it is part of the only daemon: its calls have no timeout, and its leases end with the
+    /// process.
+    embedded: bool,
     sabotage: Option<Sabotage>,
     entries: BTreeMap<String, (u64, Bytes)>,
     last_version: u64,
@@ -136,16 +140,22 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(sabotage: Option<Sabotage>) -> Self {
+    pub(crate) fn new(sabotage: Option<Sabotage>, embedded: bool) -> Self {
         Self {
+            embedded,
             sabotage,
             ..Self::default()
         }
     }
 
-    pub(crate) fn connect(&self, daemon: usize) -> Connection {
+    pub(crate) fn connect(&mut self, daemon: usize) -> Connection {
+        if self.embedded {
+            self.leases.clear();
+            self.lease_changes += 1;
+        }
         Connection {
             daemon,
+            embedded: self.embedded,
             calls: Arc::clone(&self.calls),
             feed: self.feed.clone(),
         }
@@ -394,6 +404,9 @@ impl Connection {
             operation,
             reply,
         });
+        if self.embedded {
+            return answer.await.map_err(|_| Error::Closed)?;
+        }
         match timeout(CALL_TIMEOUT, answer).await {
             Ok(Ok(result)) => result,
             _ => Err(lost()),
@@ -488,5 +501,9 @@ impl Store for Connection {
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         limits::prefix(prefix)?;
         Ok(self.feed.watch(prefix))
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.embedded
     }
 }

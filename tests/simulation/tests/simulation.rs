@@ -33,15 +33,33 @@ fn same_seed_gives_the_same_trace_and_another_seed_another_one() {
 #[test]
 fn invariants_hold_with_a_new_seed() {
     let seed = rand::random();
-    let report = simulate(seed, 60, None);
+    let report = run(&Options {
+        lost_disks: true,
+        ..Options::new(seed, Duration::from_mins(60))
+    })
+    .unwrap();
     if let Some(violation) = report.violation {
-        panic!("seed {seed}:\n{violation}");
+        panic!("seed {seed} with lost disks:\n{violation}");
     }
     assert!(report.faults.len() > 7, "seed {seed}: most kinds of faults occur");
     assert!(
         report.terms > 3 && report.writes > 1_000 && report.jobs > 100 && report.changes > 20,
         "{report:?}"
     );
+}
+
+#[test]
+fn daemon_with_an_embedded_store_leads_until_it_is_killed() {
+    let seed = rand::random();
+    let report = run(&Options {
+        embedded: true,
+        ..Options::new(seed, Duration::from_mins(60))
+    })
+    .unwrap();
+    if let Some(violation) = report.violation {
+        panic!("seed {seed} with an embedded store:\n{violation}");
+    }
+    assert!(report.writes > 1_000 && report.jobs > 100, "{report:?}");
 }
 
 /// Each of them once violated an invariant.

@@ -174,6 +174,18 @@ impl State {
         Ok(())
     }
 
+    /// Registers an agent without its disk: it has another id, and the former one at its address is
+    /// removed. One that is unreachable, or that the master does not know yet, returns as it was.
+    pub(crate) fn replace_agent(&mut self, id: &AgentId, now: Instant) {
+        if !self.agents.contains_key(id) || self.unreachable_agents.contains_key(id) {
+            return self.reconnect_agent(id, now);
+        }
+        if let Some(agent) = self.remove_agent(id, "a new agent registered at its address") {
+            let id = self.new_agent_id();
+            self.add_agent(id, agent.config, agent.addr, agent.work_dir, now);
+        }
+    }
+
     /// Removes a registered agent and kills its tasks, which become `TASK_LOST` even for
     /// partition-aware frameworks.
     pub(super) fn remove_agent(&mut self, id: &AgentId, cause: &str) -> Option<Agent> {
