@@ -1,13 +1,13 @@
 //! The configuration of the connection to the cluster manager.
 
-use crate::detector::{SCHEME, View, ZooKeeper, masked};
+use crate::detector::View;
 use crate::error::{Error, Result};
 use crate::transport::Transport;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use transom_common::Secret;
+use transom_common::{Secret, ZooKeeperPath, masked};
 use url::Url;
 
 /// The configuration of the connection to the cluster manager.
@@ -78,7 +78,7 @@ pub(crate) enum Source {
     /// These, as URLs without path, in order.
     Listed(Vec<Url>),
     /// The masters that register at this path, and the URLs to try until they are known.
-    ZooKeeper(ZooKeeper, Vec<Url>),
+    ZooKeeper(ZooKeeperPath, Vec<Url>),
 }
 
 impl Default for Config {
@@ -193,9 +193,16 @@ impl Config {
         if self
             .masters
             .iter()
-            .any(|master| master.trim().starts_with(SCHEME))
+            .any(|master| master.trim().starts_with(ZooKeeperPath::SCHEME))
         {
-            let zookeeper = ZooKeeper::parse(self.masters.join(",").trim())?;
+            let masters = self.masters.join(",");
+            let zookeeper = ZooKeeperPath::parse(masters.trim()).map_err(|why| Error::Config {
+                what: format!(
+                    "master {:?}: {why}; expected {}[user:password@]host:port,host:port/path",
+                    masked(masters.trim()),
+                    ZooKeeperPath::SCHEME
+                ),
+            })?;
             return Ok(Source::ZooKeeper(zookeeper, self.urls(&self.fallback_masters)?));
         }
         self.urls(&self.masters).map(Source::Listed)
@@ -341,6 +348,18 @@ mod tests {
         };
         let text = format!("{config:?}");
         assert!(text.contains("ops") && !text.contains("s3cret"), "{text}");
+        for invalid in [
+            "zk://ops:s3cret@h/m",
+            "zk://ops:s3/cret@h:1/m",
+            "zk://s3cret@h:1/m",
+        ] {
+            let config = Config {
+                masters: vec![invalid.to_owned()],
+                ..Config::default()
+            };
+            let error = config.source().map(drop).unwrap_err().to_string();
+            assert!(error.contains("***") && !error.contains("s3"), "{error}");
+        }
         let account = ServiceAccount {
             uid: "ops".into(),
             private_key: b"s3cret".to_vec(),

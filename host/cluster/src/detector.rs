@@ -10,13 +10,10 @@
 //! All other code reads the last [`View`] or waits for the next one, and never for ZooKeeper
 //! itself.
 
-mod address;
 mod protobuf;
 mod registration;
 mod session;
 
-pub use address::masked;
-pub(crate) use address::{SCHEME, ZooKeeper};
 pub use registration::Master;
 
 use crate::error::{Error, Result};
@@ -26,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transom_common::OrderedReceiver;
+use transom_common::{OrderedReceiver, ZooKeeperPath};
 use url::Url;
 
 /// The known masters.
@@ -50,7 +47,7 @@ impl View {
 /// is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Detector {
-    zookeeper: Arc<ZooKeeper>,
+    zookeeper: Arc<ZooKeeperPath>,
     views: OrderedReceiver<Arc<View>>,
     owner: Arc<Owner>,
 }
@@ -69,7 +66,7 @@ impl Drop for Owner {
 
 impl Detector {
     /// Starts the task on the current runtime; `timeout` is the session's.
-    pub(crate) fn start(zookeeper: ZooKeeper, timeout: Duration) -> Result<Self> {
+    pub(crate) fn start(zookeeper: ZooKeeperPath, timeout: Duration) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|_| Error::Config {
             what: format!("{zookeeper} can only be followed within a Tokio runtime"),
         })?;
@@ -93,7 +90,7 @@ impl Detector {
     }
 
     /// Without a task: `views` come from elsewhere, and continue after [`Self::close`].
-    pub(crate) fn detected(zookeeper: ZooKeeper, views: watch::Receiver<Arc<View>>) -> Self {
+    pub(crate) fn detected(zookeeper: ZooKeeperPath, views: watch::Receiver<Arc<View>>) -> Self {
         Self {
             zookeeper: Arc::new(zookeeper),
             views: OrderedReceiver::new(views),

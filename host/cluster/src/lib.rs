@@ -45,7 +45,7 @@ pub mod v1;
 
 pub use client::{Client, ListedFramework};
 pub use config::{Config, Credentials, ServiceAccount, Tls};
-pub use detector::{Master, View as MastersView, masked};
+pub use detector::{Master, View as MastersView};
 pub use error::{Error, Result, TransportError};
 pub use ids::{
     AgentId, ContainerId, ExecutorId, FrameworkId, OfferId, OperationId, ResourceProviderId, TaskId,

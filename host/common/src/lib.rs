@@ -11,6 +11,7 @@
 //! * [`OrderedReceiver`]: a receiver of a watch channel whose clones are woken in turn
 //! * [`Secret`]: a text that is never shown
 //! * [`text`]: text for logs and operators: bounded, on one line, without control characters
+//! * [`ZooKeeperPath`]: a path in an ensemble; [`masked`]: an address without its password
 //! * [`trace`]: the trace context of work, passed along through queues and actors
 //!
 //! Everything but `ambient`, `OrderedReceiver` and `trace` is pure: no clock, no I/O. A type that only one crate needs belongs
@@ -27,6 +28,7 @@ mod secret;
 mod settings;
 pub mod text;
 pub mod trace;
+mod zookeeper_path;
 
 pub use backoff::Backoff;
 pub use error_chain::error_chain;
@@ -35,3 +37,4 @@ pub use metrics::{Described, Registered, durations};
 pub use ordered_watch::OrderedReceiver;
 pub use secret::Secret;
 pub use settings::{Bounded, out_of_bounds};
+pub use zookeeper_path::{ZooKeeperPath, masked};

@@ -150,7 +150,7 @@ pub fn toml(mut import: Import) -> anyhow::Result<String> {
     if import.cluster.password.take().is_some() {
         text += "# The password is not printed: set TRANSOM_CLUSTER_PASSWORD, or `password` in [cluster].\n";
     }
-    let zookeeper = transom_cluster::masked(&import.cluster.master);
+    let zookeeper = transom_common::masked(&import.cluster.master);
     if zookeeper != import.cluster.master {
         text += "# The ZooKeeper password is not printed either: set TRANSOM_CLUSTER_MASTER, or write it in \
                  place of the `***` below.\n";

@@ -1,7 +1,7 @@
 //! Consecutive sessions with ZooKeeper: registrations are read, and read again after every change.
 
+use super::View;
 use super::registration::{self, Format, Master};
-use super::{View, ZooKeeper};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use transom_common::Backoff;
+use transom_common::{Backoff, ZooKeeperPath};
 use zookeeper_client::{Client, Error, OneshotWatcher, SessionState, StateWatcher};
 
 /// The delay between sessions. Its maximum bounds the time to find a leader after an outage of
@@ -25,7 +25,7 @@ type Lost = String;
 
 /// Keeps a session open until cancelled.
 pub(super) async fn maintain(
-    zookeeper: Arc<ZooKeeper>,
+    zookeeper: Arc<ZooKeeperPath>,
     session_timeout: Duration,
     views: watch::Sender<Arc<View>>,
     token: CancellationToken,
@@ -62,7 +62,7 @@ pub(super) async fn maintain(
 }
 
 /// Logs the end of a session and its consequences: repetitions of a reason only at debug level.
-fn report_lost(zookeeper: &ZooKeeper, lost: &str, views: &watch::Sender<Arc<View>>) {
+fn report_lost(zookeeper: &ZooKeeperPath, lost: &str, views: &watch::Sender<Arc<View>>) {
     let is_new = mark_outdated(views, lost);
     match (is_new, views.borrow().leader()) {
         (true, Some(leader)) => {
@@ -85,7 +85,7 @@ fn mark_outdated(views: &watch::Sender<Arc<View>>, why: &str) -> bool {
 }
 
 struct Session {
-    zookeeper: Arc<ZooKeeper>,
+    zookeeper: Arc<ZooKeeperPath>,
     timeout: Duration,
     views: watch::Sender<Arc<View>>,
     /// Registrations read before, which never change, with the error of the invalid ones.

@@ -110,7 +110,7 @@ impl ConfigDocument {
                 .collect(),
             resolvers: to_strings(&addresses(&settings.resolvers)),
             ip_sources: settings.ip_sources.clone(),
-            zk: transom_cluster::masked(&cluster_settings.zk).into_owned(),
+            zk: transom_common::masked(&cluster_settings.zk).into_owned(),
             domain: settings.domain.clone(),
             file: cluster_settings.file,
             listener: settings.listener.to_string(),

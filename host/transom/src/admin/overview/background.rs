@@ -53,7 +53,7 @@ impl Observed {
         let masters = client.config().masters.iter();
         let cluster = Cluster {
             masters: masters
-                .map(|master| transom_cluster::masked(master).into_owned())
+                .map(|master| transom_common::masked(master).into_owned())
                 .collect(),
             ..Cluster::default()
         };
