@@ -8,7 +8,7 @@
 //! state and the rules of the embedded cluster manager, behind connections that are slow, cut and silent.
 //! The same [`Options`] always give the same [`Report`].
 //!
-//! * `process`, `clock`: the tasks of a daemon, and the time that they see
+//! * `machine`, `process`, `clock`: the machine of a daemon, its tasks, and the time that they see
 //! * `store`: the shared store
 //! * `network`, `zookeeper`, `agents`, `calls`: the masters' connections and registrations, the
 //!   processes of tasks, calls to the masters
@@ -32,6 +32,7 @@ mod faults;
 mod holders;
 mod http;
 mod invariants;
+mod machine;
 mod network;
 mod orchestrator;
 mod process;

