@@ -1,5 +1,7 @@
-//! A real ZooKeeper server on a free loopback port, as Debian packages it, and registrations of
-//! masters.
+//! Real ZooKeeper servers on free loopback ports, as Debian packages them: one, or an [`Ensemble`]; and
+//! registrations of masters.
+
+mod ensemble;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,53 +15,82 @@ use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::CreateMode;
 pub use zookeeper_client::{Acls, Client};
 
+pub use ensemble::{CLIENTS, Ensemble};
+
 use crate::{WAIT_TIMEOUT, free_port};
 
 /// The server's classes, as Debian installs them.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// And those that it needs for TLS, which its manifest omits.
+const CLASSES: &str =
+    "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar";
 
 /// A running server; killed when dropped.
 #[derive(Debug)]
 pub struct ZooKeeper {
-    port: u16,
-    dir: TempDir,
-    child: Child,
+    process: Process,
+    /// The port for TLS, and the folder of its certificate.
+    secure: Option<(u16, TempDir)>,
 }
 
 impl ZooKeeper {
     /// Starts a server and waits until it responds.
     pub async fn start() -> Self {
-        assert!(
-            Path::new(JAR).exists(),
-            "this test needs a ZooKeeper server ({JAR}): install the Debian packages zookeeper and \
-             default-jre-headless"
-        );
-        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
-        let child = launch(&dir, port);
-        let mut server = Self { port, dir, child };
+        let mut server = Process::new(free_port(), "");
+        server.start();
         server.ready().await;
-        server
+        Self {
+            process: server,
+            secure: None,
+        }
+    }
+
+    /// Starts a server that serves TLS, too, with a certificate and its key as PEM.
+    pub async fn start_with_tls(certificate: &str, key: &str) -> Self {
+        let secure = free_port();
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("server.pem");
+        std::fs::write(&store, format!("{key}{certificate}")).unwrap();
+        let store = store.display();
+        let settings = format!(
+            "secureClientPort={secure}\nsecureClientPortAddress=127.0.0.1\n\
+             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nssl.clientAuth=none\n\
+             ssl.keyStore.location={store}\nssl.keyStore.type=PEM\n\
+             ssl.trustStore.location={store}\nssl.trustStore.type=PEM\n"
+        );
+        let mut server = Process::new(free_port(), &settings);
+        server.start();
+        server.ready().await;
+        Self {
+            process: server,
+            secure: Some((secure, dir)),
+        }
+    }
+
+    /// The port that serves TLS.
+    pub fn secure_port(&self) -> u16 {
+        self.secure.as_ref().expect("a server with TLS").0
     }
 
     /// `host:port`.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.process.address()
     }
 
     /// Stops the server; its data keeps the sessions.
     pub async fn stop(&mut self) {
-        self.child.kill().await.unwrap();
+        self.process.stop().await;
     }
 
     /// Starts it again on the same port and waits until it responds.
     pub async fn start_again(&mut self) {
-        self.child = launch(&self.dir, self.port);
-        self.ready().await;
+        self.process.start();
+        self.process.ready().await;
     }
 
     /// Deletes the data of a stopped server, so that no session exists when it starts again.
     pub fn delete_data(&self) {
-        std::fs::remove_dir_all(self.dir.path().join("data")).unwrap();
+        std::fs::remove_dir_all(self.process.dir.path().join("data")).unwrap();
     }
 
     /// A session with a master's timeout.
@@ -67,11 +98,79 @@ impl ZooKeeper {
         let connector = Client::connector().with_session_timeout(Duration::from_mins(1));
         connector.connect(&self.address()).await.unwrap()
     }
+}
+
+/// The process of a server, alone or in an ensemble.
+#[derive(Debug)]
+struct Process {
+    port: u16,
+    dir: TempDir,
+    child: Option<Child>,
+}
+
+impl Process {
+    /// `members`: the lines of the configuration that name an ensemble.
+    fn new(port: u16, members: &str) -> Self {
+        assert!(
+            Path::new(JAR).exists(),
+            "this test needs a ZooKeeper server ({JAR}): install the Debian packages zookeeper and \
+             default-jre-headless"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let settings = format!(
+            "tickTime=500\ninitLimit=20\nsyncLimit=5\nmaxSessionTimeout=60000\ndataDir={}\n\
+             clientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
+             4lw.commands.whitelist=srvr\n{members}",
+            dir.path().join("data").display()
+        );
+        std::fs::write(dir.path().join("zoo.cfg"), settings).unwrap();
+        std::fs::create_dir(dir.path().join("data")).unwrap();
+        Self {
+            port,
+            dir,
+            child: None,
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn start(&mut self) {
+        let dir = self.dir.path();
+        let log = std::fs::File::create(dir.join("log")).unwrap();
+        let child = Command::new("java")
+            .args([
+                "-Xmx256m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-cp",
+                CLASSES,
+            ])
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(dir.join("zoo.cfg"))
+            // In the locale C, Java cannot work in a folder whose path has other characters than ASCII.
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("java cannot be started: install the Debian package default-jre-headless");
+        self.child = Some(child);
+    }
+
+    async fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().await.unwrap();
+        }
+    }
 
     async fn ready(&mut self) {
         let deadline = Instant::now() + WAIT_TIMEOUT;
-        while !self.responds().await {
-            if let Some(status) = self.child.try_wait().unwrap() {
+        while self.mode().await.is_none() {
+            let child = self.child.as_mut().expect("a server that runs");
+            if let Some(status) = child.try_wait().unwrap() {
                 panic!("the ZooKeeper server ended with {status}: {}", self.log());
             }
             assert!(
@@ -83,51 +182,22 @@ impl ZooKeeper {
         }
     }
 
-    async fn responds(&self) -> bool {
+    /// What the server is, while it serves clients: `standalone`, `leader` or `follower`.
+    async fn mode(&self) -> Option<String> {
         let exchange = async {
             let mut stream = TcpStream::connect(self.address()).await.ok()?;
             stream.write_all(b"srvr").await.ok()?;
             let mut reply = String::new();
             stream.read_to_string(&mut reply).await.ok()?;
-            reply.contains("Mode: standalone").then_some(())
+            let mode = reply.lines().find_map(|line| line.strip_prefix("Mode: "))?;
+            Some(mode.to_owned())
         };
-        matches!(timeout(Duration::from_secs(5), exchange).await, Ok(Some(())))
+        timeout(Duration::from_secs(5), exchange).await.ok().flatten()
     }
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
-}
-
-fn launch(dir: &TempDir, port: u16) -> Child {
-    let dir = dir.path();
-    let config = dir.join("zoo.cfg");
-    let settings = format!(
-        "tickTime=500\nmaxSessionTimeout=60000\ndataDir={}\n\
-         clientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
-         4lw.commands.whitelist=srvr\n",
-        dir.join("data").display()
-    );
-    std::fs::write(&config, settings).unwrap();
-    let log = std::fs::File::create(dir.join("log")).unwrap();
-    Command::new("java")
-        .args([
-            "-Xmx128m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-cp",
-            JAR,
-        ])
-        .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
-        .arg(config)
-        // In the locale C, Java cannot work in a folder whose path has other characters than ASCII.
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .expect("java cannot be started: install the Debian package default-jre-headless")
 }
 
 /// Registers a master below `path`, in JSON as masters do; returns the registration's name.
