@@ -6,30 +6,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
-use transom_common::Secret;
+use transom_common::{Secret, ZooKeeperPath};
 
 use crate::file::FileStore;
 use crate::redis::RedisStore;
+use crate::zookeeper::{Settings as ZooKeeper, ZooKeeperStore};
 use crate::{Error, Result, Store};
 
 /// The configuration of a store. The value in the address, if any, applies to a field that is
 /// `None`.
 #[derive(Clone)]
 pub struct Config {
-    /// The address: `file:DIR`, `HOST:PORT` (a Redis; an IPv6 address in square brackets), or
-    /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, with `rediss` for TLS.
+    /// The address: `file:DIR`, `zk://[USER:PASSWORD@]HOST:PORT,HOST:PORT/PATH`, `HOST:PORT` (a Redis; an
+    /// IPv6 address in square brackets), or `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, with
+    /// `rediss` for TLS.
     pub server: String,
-    /// The Redis user; without one the password is that of the default user.
+    /// The user of the server; without one the password is that of the default user of a Redis.
     pub user: Option<String>,
-    /// The Redis password.
+    /// The user's password.
     pub password: Option<Secret>,
     /// The number of the Redis database, from 0.
     pub database: Option<u16>,
-    /// TLS to the Redis; `rediss://` alone means TLS with the system's root certificates.
+    /// TLS to the server; `rediss://` alone means TLS with the system's root certificates.
     pub tls: Option<Tls>,
-    /// The timeout of one call to a Redis, including the wait for the connection.
+    /// Whether a state in ZooKeeper may be one that anyone can read and change, as all nodes are that
+    /// are created without a user.
+    pub world_access: bool,
+    /// The timeout of one call to a server, including the wait for the connection.
     pub call_timeout: Duration,
-    /// The timeout of one attempt to connect to a Redis.
+    /// The timeout of one attempt to connect to a server.
     pub connect_timeout: Duration,
 }
 
@@ -41,13 +46,14 @@ impl fmt::Debug for Config {
             .field("password", &self.password)
             .field("database", &self.database)
             .field("tls", &self.tls)
+            .field("world_access", &self.world_access)
             .field("call_timeout", &self.call_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .finish()
     }
 }
 
-/// TLS to a Redis.
+/// TLS to a server.
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// Whether the server's certificate and its name are verified. Without verification the
@@ -75,6 +81,7 @@ impl Config {
             password: None,
             database: None,
             tls: None,
+            world_access: false,
             call_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(2),
         }
@@ -82,7 +89,7 @@ impl Config {
 
     /// Opens the store.
     ///
-    /// An unreachable Redis is not an error: the store logs the failure and reconnects. It returns
+    /// An unreachable server is not an error: the store logs the failure and reconnects. It returns
     /// [`Error::Unavailable`] until it is connected.
     ///
     /// # Errors
@@ -98,10 +105,11 @@ impl Config {
                 self.call_timeout,
                 self.connect_timeout,
             )?)),
+            Backend::ZooKeeper(settings) => Ok(Arc::new(ZooKeeperStore::open(settings, self.call_timeout))),
         }
     }
 
-    /// Whether the store exists. If it does not, opening the embedded store creates it. A Redis
+    /// Whether the store exists. If it does not, opening the embedded store creates it. One on servers
     /// always exists.
     ///
     /// # Errors
@@ -109,23 +117,24 @@ impl Config {
     pub fn exists(&self) -> Result<bool> {
         Ok(match self.backend()? {
             Backend::File(dir) => FileStore::exists(&dir),
-            Backend::Redis(_) => true,
+            Backend::Redis(_) | Backend::ZooKeeper(_) => true,
         })
     }
 
-    /// Host and port of the store's server; `None` for the embedded store.
+    /// Host and port of the store's servers; none for the embedded store.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the address is invalid.
-    pub fn address(&self) -> Result<Option<(String, u16)>> {
+    pub fn addresses(&self) -> Result<Vec<(String, u16)>> {
         Ok(match self.backend()? {
-            Backend::File(_) => None,
+            Backend::File(_) => Vec::new(),
             Backend::Redis(info) => match info.addr() {
                 ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                    Some((host.clone(), *port))
+                    vec![(host.clone(), *port)]
                 }
-                _ => None,
+                _ => Vec::new(),
             },
+            Backend::ZooKeeper(settings) => settings.servers().collect(),
         })
     }
 
@@ -143,6 +152,9 @@ impl Config {
             }
             return Ok(Backend::File(PathBuf::from(dir)));
         }
+        if server.starts_with(ZooKeeperPath::SCHEME) {
+            return self.zookeeper(server).map(Backend::ZooKeeper);
+        }
         let (addr, from_url) = if server.contains("://") {
             let info = server
                 .into_connection_info()
@@ -158,6 +170,38 @@ impl Config {
             .map_err(|source| self.unsupported(&source.to_string()))?
             .set_redis_settings(self.settings(from_url)?);
         Ok(Backend::Redis(Box::new(info)))
+    }
+
+    fn zookeeper(&self, server: &str) -> Result<ZooKeeper> {
+        let path = ZooKeeperPath::parse(server).map_err(|reason| self.unsupported(reason))?;
+        if self.database.is_some() {
+            return Err(self.unsupported("the number of a database belongs to a Redis"));
+        }
+        if self.tls.as_ref().is_some_and(|tls| !tls.verify) {
+            return Err(self.unsupported(
+                "the certificates of ZooKeeper servers are always verified; add their issuer to the root certificates \
+                 of this machine",
+            ));
+        }
+        let digest = match (&self.user, &self.password) {
+            (Some(user), Some(password)) => Some(format!("{user}:{}", password.reveal())),
+            (None, None) => path.digest,
+            _ => return Err(self.unsupported("it needs both a user and a password")),
+        };
+        if digest.is_none() && !self.world_access {
+            return Err(self.unsupported(
+                "without a user and a password anyone can read and change the state; add them, or set \
+                 store.world_access",
+            ));
+        }
+        Ok(ZooKeeper {
+            servers: path.servers,
+            root: path.path,
+            digest,
+            world_access: self.world_access,
+            tls: self.tls.clone(),
+            connect_timeout: self.connect_timeout,
+        })
     }
 
     /// The address, with TLS if configured.
@@ -207,6 +251,7 @@ impl Config {
 pub(crate) enum Backend {
     File(PathBuf),
     Redis(Box<ConnectionInfo>),
+    ZooKeeper(ZooKeeper),
 }
 
 /// Splits `HOST:PORT`.
@@ -249,8 +294,47 @@ mod tests {
     fn redis(config: &Config) -> ConnectionInfo {
         match config.backend() {
             Ok(Backend::Redis(info)) => *info,
-            Ok(Backend::File(dir)) => panic!("{} is no directory", dir.display()),
+            Ok(_) => panic!("{config:?} is no Redis"),
             Err(rejected) => panic!("{rejected}"),
+        }
+    }
+
+    #[test]
+    fn zookeeper_addresses_are_parsed() {
+        let with = |user: Option<&str>, password: Option<&str>| Config {
+            user: user.map(str::to_owned),
+            password: password.map(Into::into),
+            ..Config::new("zk://a:b@h1:1,h2:2/t")
+        };
+        let digest = |config: &Config| match config.backend() {
+            Ok(Backend::ZooKeeper(settings)) => settings.digest,
+            _ => panic!("{config:?} is not on ZooKeeper"),
+        };
+        assert_eq!(digest(&with(None, None)).as_deref(), Some("a:b"));
+        assert_eq!(digest(&with(Some("c"), Some("d"))).as_deref(), Some("c:d"));
+        assert!(with(Some("c"), None).backend().is_err());
+        let open = Config {
+            world_access: true,
+            ..Config::new("zk://h1:1,[::1]:2/t")
+        };
+        assert_eq!(digest(&open), None);
+        let addresses = [("h1".to_owned(), 1), ("::1".to_owned(), 2)];
+        assert_eq!(open.addresses().unwrap(), addresses);
+        for config in [
+            Config {
+                database: Some(1),
+                ..with(None, None)
+            },
+            Config {
+                tls: Some(Tls {
+                    verify: false,
+                    ..Tls::default()
+                }),
+                ..with(None, None)
+            },
+        ] {
+            assert!(matches!(config.addresses(), Err(Error::Unsupported { .. })));
+            assert!(!format!("{config:?}").contains(":b@"));
         }
     }
 
@@ -335,6 +419,10 @@ mod tests {
             ("redis://h:1/-1", "out of range"),
             ("redis://h:1/70000", "out of range"),
             ("redis://me@h:1", "without a password"),
+            ("zk://h:2181", "the path is missing"),
+            ("zk://h:2181/", "the root of ZooKeeper"),
+            ("zk://h/transom", "not host:port"),
+            ("zk://h:2181/transom", "anyone can read and change"),
         ] {
             let Err(rejected) = Config::new(server).backend() else {
                 panic!("`{server}` is an address")

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The crate's result.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The underlying cause, from either store.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -90,8 +90,9 @@ pub enum Error {
     Closed,
     /// This version cannot open the configured address, or its settings are invalid.
     #[error(
-        "`{server}` is not a valid store address: {reason}; write `file:DIR` for the embedded store, or `HOST:PORT`, \
-         `redis://HOST:PORT/DATABASE` or `rediss://…` (TLS) for a Redis"
+        "`{server}` is not a valid store address: {reason}; write `file:DIR` for the embedded store, \
+         `zk://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH` for ZooKeeper, or `HOST:PORT`, `redis://HOST:PORT/DATABASE` or \
+         `rediss://…` (TLS) for a Redis"
     )]
     Unsupported {
         /// The configured address, without user and password.

@@ -17,7 +17,6 @@
 
 mod batch_check;
 mod large_batches;
-mod leases;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -35,10 +34,10 @@ use redb::{Builder, Database, DatabaseError, StorageError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::leases::{HeldLease, LeaseOperation, Leases};
 use crate::watch::Feed;
 use crate::{Batch, Durability, Entry, Error, Lease, Result, Store, Watch, limits};
 use large_batches::{Commit, LargeBatches};
-use leases::{HeldLease, LeaseOperation, Leases};
 use writer::{Request, Writer};
 
 /// The maximum number of batches in the writer's queue; then [`Store::commit`] waits.

@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, RedisError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::config::{Backend, Config};
 use crate::redis::client;
 use crate::{Cause, Error, Result};
+
+/// Bytes of an answer to `srvr` that are read.
+const MAX_SRVR: u64 = 64 << 10;
 
 /// The kind of store that a configuration names.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +24,21 @@ pub enum Inspection {
     File(PathBuf),
     /// A Redis that answers.
     Redis(RedisSettings),
+    /// The servers of a ZooKeeper, of which one at least accepts the store's user.
+    ZooKeeper(Vec<ZooKeeperServer>),
+}
+
+/// What a server of ZooKeeper says of itself (`srvr`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ZooKeeperServer {
+    /// `host:port`.
+    pub address: String,
+    /// `leader`, `follower` or `standalone`. `None`: it does not serve, or does not answer `srvr`.
+    pub mode: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// The mean and the longest time of its requests, in milliseconds.
+    pub latency: Option<(f64, f64)>,
 }
 
 /// The settings of a Redis. A setting is `None` if the user may not read it.
@@ -49,6 +69,20 @@ impl Config {
         let server = match self.backend()? {
             Backend::File(dir) => return Ok(Inspection::File(dir)),
             Backend::Redis(server) => *server,
+            Backend::ZooKeeper(settings) => {
+                let accepted = crate::zookeeper::accepts(&settings).await;
+                accepted.map_err(|source| Error::Unavailable {
+                    what: "inspect its server",
+                    source,
+                })?;
+                let mut servers = Vec::new();
+                for (host, port) in settings.servers() {
+                    let answer = timeout(self.connect_timeout, srvr(&host, port)).await;
+                    let answer = answer.ok().and_then(std::result::Result::ok).unwrap_or_default();
+                    servers.push(of_srvr(format!("{host}:{port}"), &answer));
+                }
+                return Ok(Inspection::ZooKeeper(servers));
+            }
         };
         let unavailable = |source| Error::Unavailable {
             what: "inspect its server",
@@ -70,6 +104,42 @@ impl Config {
             .await
             .map_err(|error| unavailable(Cause::from(error)))?;
         Ok(Inspection::Redis(settings(&mut connection).await))
+    }
+}
+
+/// The answer to `srvr`, which servers permit by default.
+async fn srvr(host: &str, port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect((host, port)).await?;
+    stream.write_all(b"srvr").await?;
+    let mut answer = String::new();
+    stream.take(MAX_SRVR).read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+fn of_srvr(address: String, answer: &str) -> ZooKeeperServer {
+    let field = |name: &str| {
+        let found = answer
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        found.map(|value| {
+            value
+                .split([',', '-'])
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        })
+    };
+    let latency = field("Latency min/avg/max").and_then(|latency| {
+        let mut numbers = latency.split('/').map(|number| number.parse().ok());
+        let (_, mean, longest) = (numbers.next()?, numbers.next()??, numbers.next()??);
+        Some((mean, longest))
+    });
+    ZooKeeperServer {
+        address,
+        mode: field("Mode"),
+        version: field("Zookeeper version"),
+        latency,
     }
 }
 
@@ -111,6 +181,24 @@ fn of_info(info: &str) -> RedisSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_of_zookeeper_are_read_from_srvr() {
+        let answer = "Zookeeper version: 3.8.0--1, built on 2022-12-20 00:00 UTC\nLatency min/avg/max: 0/1.25/31\n\
+                      Received: 10\nMode: follower\nNode count: 5\n";
+        let expected = ZooKeeperServer {
+            address: "h:1".to_owned(),
+            mode: Some("follower".to_owned()),
+            version: Some("3.8.0".to_owned()),
+            latency: Some((1.25, 31.0)),
+        };
+        assert_eq!(of_srvr("h:1".to_owned(), answer), expected);
+        let silent = of_srvr(
+            "h:1".to_owned(),
+            "This ZooKeeper instance is not currently serving requests\n",
+        );
+        assert_eq!((silent.mode, silent.latency), (None, None));
+    }
 
     #[test]
     fn settings_are_read_from_info() {

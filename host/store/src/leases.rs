@@ -1,8 +1,9 @@
-//! The leases of an embedded store.
+//! Leases as one process sees them. The caller passes the time.
 //!
-//! They are in memory only: the directory belongs to one process, so the leases of an earlier
-//! process are void, and later leases have other numbers. Only the last granted number is on disk.
-//! The caller passes the time.
+//! Those of an embedded store are in memory only: the directory belongs to one process, so the leases
+//! of an earlier process are void, and later leases have other numbers. Only the last granted number is
+//! on disk. In a ZooKeeper the log has all grants, each of which counts from when this process learns
+//! of it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use crate::{Error, Fence, Result};
 
 /// An operation on a lease.
 #[derive(Debug)]
-pub(super) enum LeaseOperation {
+pub(crate) enum LeaseOperation {
     Acquire { holder: String, ttl: Duration },
     Renew { fencing: u64, ttl: Duration },
     Release { fencing: u64 },
@@ -20,21 +21,22 @@ pub(super) enum LeaseOperation {
 
 /// A held lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HeldLease {
-    pub(super) holder: String,
-    pub(super) fencing: u64,
-    pub(super) expires: Instant,
+pub(crate) struct HeldLease {
+    pub(crate) holder: String,
+    pub(crate) fencing: u64,
+    pub(crate) ttl: Duration,
+    pub(crate) expires: Instant,
 }
 
 /// All held leases, and the last granted number.
 #[derive(Clone, Debug)]
-pub(super) struct Leases {
+pub(crate) struct Leases {
     held: BTreeMap<String, HeldLease>,
     last: u64,
 }
 
 impl Leases {
-    pub(super) fn new(last: u64) -> Self {
+    pub(crate) fn new(last: u64) -> Self {
         Self {
             held: BTreeMap::new(),
             last,
@@ -42,12 +44,12 @@ impl Leases {
     }
 
     /// The last granted number.
-    pub(super) fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
     /// Performs the operation and returns the resulting lease.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &mut self,
         name: &str,
         operation: &LeaseOperation,
@@ -68,12 +70,13 @@ impl Leases {
                 let held = HeldLease {
                     holder: holder.clone(),
                     fencing: self.last,
+                    ttl: *ttl,
                     expires: now + *ttl,
                 };
                 self.held.insert(name.to_owned(), held);
             }
             (LeaseOperation::Renew { fencing, ttl }, Some(held)) if held.fencing == *fencing => {
-                held.expires = now + *ttl;
+                (held.ttl, held.expires) = (*ttl, now + *ttl);
             }
             (LeaseOperation::Renew { fencing, .. }, held) => {
                 return Err(Error::Fenced {
@@ -90,8 +93,29 @@ impl Leases {
         Ok(self.held.get(name).cloned())
     }
 
+    /// A lease was granted or renewed.
+    pub(crate) fn granted(&mut self, name: String, held: HeldLease) {
+        self.last = self.last.max(held.fencing);
+        self.held.insert(name, held);
+    }
+
+    /// A lease was released.
+    pub(crate) fn released(&mut self, name: &str) {
+        self.held.remove(name);
+    }
+
+    /// Numbers up to `last` were granted before.
+    pub(crate) fn continue_after(&mut self, last: u64) {
+        self.last = self.last.max(last);
+    }
+
+    /// All leases, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &HeldLease)> {
+        self.held.iter()
+    }
+
     /// Whether the fence holds.
-    pub(super) fn check(&self, fence: &Fence, now: Instant) -> Result<()> {
+    pub(crate) fn check(&self, fence: &Fence, now: Instant) -> Result<()> {
         let held = self.held.get(&fence.lease).filter(|held| held.expires > now);
         let current = held.map(|held| held.fencing);
         if current == Some(fence.fencing) {

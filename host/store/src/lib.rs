@@ -29,8 +29,8 @@
 //! trait.
 //!
 //! [`open`] opens the store at the configured address, [`Config`] has more settings: the embedded
-//! store ([`file`](mod@file)) or a Redis ([`redis`](mod@redis)). Both pass the same tests (module
-//! `conformance`).
+//! store ([`file`](mod@file)), a Redis ([`redis`](mod@redis)) or a ZooKeeper
+//! ([`zookeeper`](mod@zookeeper)). All pass the same tests (module `conformance`).
 
 #![forbid(unsafe_code)]
 
@@ -42,13 +42,17 @@ mod election;
 mod error;
 mod fenced;
 pub mod file;
+#[cfg(test)]
+mod histories;
 mod inspection;
 mod lease;
+mod leases;
 pub mod limits;
 mod measured;
 pub mod redis;
 pub mod typed;
 mod watch;
+pub mod zookeeper;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -62,7 +66,7 @@ pub use config::{Config, Tls};
 pub use election::{Election, Leadership, LeaseTerm, Term};
 pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;
-pub use inspection::{Inspection, RedisSettings};
+pub use inspection::{Inspection, RedisSettings, ZooKeeperServer};
 pub use lease::Lease;
 pub use measured::Measured;
 #[cfg(feature = "conformance")]
@@ -133,7 +137,7 @@ impl Durability {
 ///
 /// Handles are shared as `Arc<dyn Store>`; any number of tasks may call concurrently. Leases and
 /// watches have defaults that return [`Error::Missing`], for wrappers in tests that need neither;
-/// both stores of this crate implement them.
+/// all stores of this crate implement them.
 #[async_trait]
 pub trait Store: Debug + Send + Sync {
     /// The entry under `key`, if there is one.
@@ -221,7 +225,8 @@ pub trait Store: Debug + Send + Sync {
 }
 
 /// Opens the store at `server`: `file:DIR` is the embedded store in that directory, which is
-/// created if it is missing; `HOST:PORT`, `redis://…` and `rediss://…` are a Redis. Short for
+/// created if it is missing; `zk://…` is a ZooKeeper; `HOST:PORT`, `redis://…` and `rediss://…` are a
+/// Redis. Short for
 /// [`Config::open`].
 ///
 /// # Errors

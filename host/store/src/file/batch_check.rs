@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::leases::Leases;
 use super::table::OpenTables;
+use crate::leases::Leases;
 use crate::{Batch, Change, Error, Expect, Result};
 
 /// Checks the fences, compares every change with the current entries, and returns the version that

@@ -11,8 +11,8 @@ use std::hash::{BuildHasher, RandomState};
 use tokio::sync::oneshot;
 
 use super::batch_check::check;
-use super::leases::Leases;
 use super::table::OpenTables;
+use crate::leases::Leases;
 use crate::{Batch, Change, Result};
 
 /// The maximum number of changes in one transaction, and the bytes of their values above which it gets

@@ -11,8 +11,8 @@ use redb::{Database, StorageBackend};
 use tokio::sync::{mpsc, oneshot};
 
 use super::large_batches::{Commit, LargeBatches, MAX_WAITING_BATCHES};
-use super::leases::Leases;
 use super::writer::{Request, Writer};
+use crate::leases::Leases;
 use crate::watch::Feed;
 use crate::{Batch, Entry, Error, Expect, Store, conformance, file::FileStore, open};
 

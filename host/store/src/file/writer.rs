@@ -10,8 +10,8 @@ use transom_common::error_chain;
 
 use super::batch_check::check;
 use super::large_batches::{Commit, LargeBatches, Step};
-use super::leases::{HeldLease, LeaseOperation, Leases};
 use super::table::OpenTables;
+use crate::leases::{HeldLease, LeaseOperation, Leases};
 use crate::watch::Feed;
 use crate::{Batch, Change, Error, Notice, Result};
 

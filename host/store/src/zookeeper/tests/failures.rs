@@ -1,0 +1,193 @@
+//! Servers and sessions that fail while daemons write.
+
+use std::time::Instant;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use transom_testkit::zookeeper::{CLIENTS, Ensemble};
+
+use super::*;
+use crate::histories::History;
+
+/// Waits until a store answers again, and returns what it does.
+async fn recovered(store: &Arc<dyn Store>) {
+    eventually("the store answers", || async {
+        let put = store.put("recovered", "x".into(), Expect::Any).await;
+        put.map(drop).map_err(|error| transom_common::error_chain(&error))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_survives_a_restart_and_calls_fail_meanwhile() {
+    let mut server = ZooKeeper::start().await;
+    let store = open(&server.address());
+    let first = store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let lease = store.acquire("l", "me", Duration::from_hours(1)).await.unwrap();
+    server.stop().await;
+    let began = Instant::now();
+    let rejected = store.get("a").await;
+    assert!(matches!(rejected, Err(Error::Unavailable { .. })), "{rejected:?}");
+    // After the first failures there is no wait.
+    while !matches!(store.get("a").await, Err(Error::Unavailable { source, .. }) if source.to_string().contains("no server"))
+    {
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }
+    server.start_again().await;
+    recovered(&store).await;
+    assert_eq!(store.get("a").await.unwrap().unwrap().version, first);
+    let lease = store.renew(&lease).await.unwrap();
+    let batch = Batch::new().put("a", "2", Expect::Version(first));
+    store.commit(batch.fenced("l", lease.fencing)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_are_not_reused_after_the_ensemble_lost_its_data() {
+    let mut server = ZooKeeper::start().await;
+    let store = open(&server.address());
+    let version = store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let lease = store.acquire("l", "one", Duration::from_hours(1)).await.unwrap();
+    server.stop().await;
+    server.delete_data();
+    server.start_again().await;
+    // Another daemon finds nothing and begins anew. The first one must not write to it what it knows.
+    let other = open(&server.address());
+    recovered(&other).await;
+    assert!(other.put("b", "1".into(), Expect::Absent).await.unwrap() > version);
+    let next = other.acquire("l", "two", Duration::from_hours(1)).await.unwrap();
+    assert!(next.fencing > lease.fencing);
+    let late = Batch::new().put("a", "2", Expect::Any).fenced("l", lease.fencing);
+    let rejected = store.commit(late).await;
+    assert!(rejected.is_err(), "{rejected:?}");
+    eventually("the first daemon sees the new state", || async {
+        match store.get("a").await {
+            Ok(None) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+/// Three daemons on an ensemble whose servers are killed, paused and cut off, and whose quorum is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_writes_are_kept_in_order_whatever_fails() {
+    let seed: u64 =
+        std::env::var("HISTORY_SEED").map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
+    let faults: u32 = std::env::var("HISTORY_FAULTS").map_or(7, |faults| faults.parse().unwrap());
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut ensemble = Ensemble::start().await;
+    let history = Arc::new(History::default());
+    let stores: Vec<Arc<dyn Store>> = (0..3).map(|_| open(&ensemble.address())).collect();
+    let daemons: Vec<_> = stores
+        .iter()
+        .enumerate()
+        .map(|(number, store)| {
+            let daemon =
+                Arc::clone(&history).daemon(format!("daemon-{number}"), Arc::clone(store), rng.random());
+            tokio::spawn(daemon)
+        })
+        .collect();
+    let mut done = Vec::new();
+    for _ in 0..faults {
+        done.push(fail(&mut ensemble, &mut rng).await);
+        println!("seed {seed}: {done:?}");
+        // Until something is written again, and some more.
+        recovered(&stores[0]).await;
+        let before = history.len();
+        eventually("the daemons go on", || async {
+            if history.len() > before + 200 {
+                Ok(())
+            } else {
+                Err(history.len().to_string())
+            }
+        })
+        .await;
+    }
+    history.stop();
+    for daemon in daemons {
+        daemon.await.unwrap();
+    }
+    recovered(&stores[1]).await;
+    let violations = history.check(&*stores[1]).await;
+    let operations = history.len();
+    println!("seed {seed}: {operations} operations, faults: {done:?}");
+    assert!(
+        violations.is_empty(),
+        "seed {seed}, faults {done:?}: {violations:#?}"
+    );
+    assert!(operations > 1000, "seed {seed}: {operations} operations");
+}
+
+/// Lets something fail for a while.
+async fn fail(ensemble: &mut Ensemble, rng: &mut StdRng) -> String {
+    let leader = ensemble.leader().await;
+    let follower = (leader + 1) % 3;
+    let lasts = Duration::from_millis(rng.random_range(500..6_000));
+    let kind = rng.random_range(0..8);
+    let name = match kind {
+        0 => {
+            ensemble.kill(leader).await;
+            tokio::time::sleep(lasts).await;
+            ensemble.start_again(leader);
+            "killed leader"
+        }
+        1 => {
+            // Longer than the time after which its followers leave it.
+            ensemble.pause(leader);
+            tokio::time::sleep(lasts.max(Duration::from_secs(4))).await;
+            ensemble.resume(leader);
+            "paused leader"
+        }
+        2 => {
+            ensemble.kill(leader).await;
+            ensemble.kill(follower).await;
+            tokio::time::sleep(lasts).await;
+            ensemble.start_again(leader);
+            ensemble.start_again(follower);
+            "lost quorum"
+        }
+        3 => {
+            for server in 0..3 {
+                ensemble.kill(server).await;
+            }
+            for server in 0..3 {
+                ensemble.start_again(server);
+            }
+            "restarted ensemble"
+        }
+        4 => {
+            // What the leader sends arrives nowhere; it hears the others.
+            for other in [follower, (leader + 2) % 3] {
+                ensemble.cut(leader, other);
+            }
+            tokio::time::sleep(lasts.max(Duration::from_secs(4))).await;
+            ensemble.heal();
+            "leader that is not heard"
+        }
+        5 => {
+            for other in [follower, (leader + 2) % 3] {
+                ensemble.cut(leader, other);
+                ensemble.cut(other, leader);
+            }
+            tokio::time::sleep(lasts).await;
+            ensemble.heal();
+            "leader cut off"
+        }
+        6 => {
+            // Calls arrive, and their answers do not.
+            for server in 0..3 {
+                ensemble.cut(server, CLIENTS);
+            }
+            tokio::time::sleep(lasts).await;
+            ensemble.heal();
+            "lost answers"
+        }
+        _ => {
+            ensemble.kill(follower).await;
+            tokio::time::sleep(lasts).await;
+            ensemble.start_again(follower);
+            "killed follower"
+        }
+    };
+    name.to_owned()
+}
