@@ -12,7 +12,7 @@ pub(crate) fn problems(settings: &Settings) -> Vec<String> {
     let cluster = &settings.cluster;
     let mut problems = cluster_problems(cluster);
     let with_master = problems.is_empty();
-    if let Err(error) = store::config(&settings.store).address() {
+    if let Err(error) = store::config(&settings.store).addresses() {
         problems.push(format!("`store.server`: {error}"));
     }
     problems.extend(registry_problems(&settings.plugins));

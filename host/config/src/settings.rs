@@ -179,20 +179,23 @@ impl Cluster {
 settings! {
     /// `[store]`: the durable state of the daemon.
     pub struct Store {
-        /// `file:DIR` for the embedded store; `HOST:PORT`, `redis://HOST:PORT/DATABASE` or `rediss://…`
-        /// for a Redis.
+        /// `file:DIR` for the embedded store; `zk://HOST:PORT,HOST:PORT,HOST:PORT/PATH` for ZooKeeper;
+        /// `HOST:PORT`, `redis://HOST:PORT/DATABASE` or `rediss://…` for a Redis.
         pub server: String = "127.0.0.1:6379".into();
-        /// The user of the Redis, if it has users.
+        /// The user of the Redis, if it has users, or of ZooKeeper (scheme `digest`).
         pub user: Option<String>;
-        /// The password of the Redis.
+        /// The user's password.
         #[schemars(with = "Option<schema::Secret>")]
         pub password: Option<Secret>;
         /// The number of the Redis database.
         pub database: Option<u16>;
-        /// Use TLS to the Redis.
+        /// Use TLS to the server.
         pub ssl: bool;
-        /// Do not verify the server's certificate.
+        /// Do not verify the certificate of a Redis.
         pub skip_ssl: bool;
+        /// Use ZooKeeper without a user: anyone who reaches it can then read and change the state,
+        /// secrets included.
+        pub world_access: bool;
         /// The time to live of leases, in seconds. A daemon that is unreachable for this long stops
         /// leading.
         pub lease_seconds: u64 = 5, in 1..=600, " seconds";

@@ -8,6 +8,7 @@ pub fn config(section: &Store) -> transom_store::Config {
         user: section.user.clone(),
         password: section.password.clone(),
         database: section.database,
+        world_access: section.world_access,
         tls: section.ssl.then_some(transom_store::Tls {
             verify: !section.skip_ssl,
             authorities: None,

@@ -44,12 +44,10 @@ impl ReservedPort {
     }
 }
 
-/// Adds the server of the store. An invalid address is reported when the store is opened.
+/// Adds the servers of the store. An invalid address is reported when the store is opened.
 pub(super) fn reserve_store(reserved: &Reserved, section: &transom_config::Store) {
-    let address = parts::store::config(section).address().ok().flatten();
-    reserved.servers("the state store of this daemon", move || {
-        address.clone().into_iter().collect()
-    });
+    let addresses = parts::store::config(section).addresses().unwrap_or_default();
+    reserved.servers("the state store of this daemon", move || addresses.clone());
 }
 
 /// Adds the configured masters and ZooKeeper servers, and the masters that ZooKeeper names at any

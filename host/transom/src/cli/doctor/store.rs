@@ -4,13 +4,15 @@ use std::path::Path;
 
 use transom_common::error_chain;
 use transom_config::{Settings, parts};
-use transom_store::{Inspection, RedisSettings};
+use transom_store::{Inspection, RedisSettings, ZooKeeperServer};
 
 use super::{Finding, clock};
 
 const CHECK: &str = "store";
 /// Less free space is a warning, in bytes.
 const WARNING_FREE_BYTES: u64 = 1 << 30;
+/// A longer mean time of a request to ZooKeeper is a warning, in milliseconds.
+const SLOW_MS: f64 = 50.0;
 /// Less free space is an error, in bytes.
 const ERROR_FREE_BYTES: u64 = 64 << 20;
 
@@ -23,12 +25,13 @@ pub(super) async fn check(settings: &Settings) -> Vec<Finding> {
     match config.inspect().await {
         Ok(Inspection::File(dir)) => check_directory(&dir),
         Ok(Inspection::Redis(settings)) => check_redis(&server, &settings),
+        Ok(Inspection::ZooKeeper(servers)) => check_zookeeper(&servers),
         Err(error @ transom_store::Error::Unavailable { .. }) => vec![
             Finding::error(
                 CHECK,
-                format!("the Redis server {server} cannot be used: {}", error_chain(&error)),
+                format!("{server} cannot be used: {}", error_chain(&error)),
                 "Check that it runs, `store.server`, and `store.user` and `store.password` if it requires them. Without a \
-                 Redis, `store.server = \"file:DIR\"` is an embedded store for one daemon.",
+                 server, `store.server = \"file:DIR\"` is an embedded store for one daemon.",
             )
             .unavailable(),
         ],
@@ -89,6 +92,56 @@ fn check_redis(server: &str, settings: &RedisSettings) -> Vec<Finding> {
     if let Some(time) = settings.time {
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         findings.push(clock::compare_with_clock_of("the Redis server", seconds));
+    }
+    findings
+}
+
+fn check_zookeeper(servers: &[ZooKeeperServer]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let serving = servers.iter().filter(|server| server.mode.is_some());
+    for server in servers.iter().filter(|server| server.mode.is_none()) {
+        findings.push(Finding::warning(
+            CHECK,
+            format!(
+                "the ZooKeeper server {} does not serve, or does not answer `srvr`",
+                server.address
+            ),
+            "Check that it runs and reaches the others. `4lw.commands.whitelist` has to contain `srvr`, as by default.",
+        ));
+    }
+    if servers.len() < 3 || servers.len().is_multiple_of(2) {
+        findings.push(Finding::warning(
+            CHECK,
+            format!(
+                "`store.server` names {} ZooKeeper servers: the state survives the loss of {}",
+                servers.len(),
+                servers.len().saturating_sub(1) / 2
+            ),
+            "Name all servers of an ensemble of three or five.",
+        ));
+    }
+    for server in serving.clone() {
+        if let Some((mean, longest)) = server.latency.filter(|(mean, _)| *mean > SLOW_MS) {
+            findings.push(Finding::warning(
+                CHECK,
+                format!(
+                    "the ZooKeeper server {} takes {mean} ms for a request, and {longest} ms at most",
+                    server.address
+                ),
+                "Give its transaction log (`dataLogDir`) a disk of its own: each write waits for a sync.",
+            ));
+        }
+    }
+    if findings.is_empty() {
+        let version = serving.clone().find_map(|server| server.version.as_deref());
+        findings.push(Finding::ok(
+            CHECK,
+            format!(
+                "{} ZooKeeper servers (version {}) serve, and a confirmed write is on the disks of most",
+                serving.count(),
+                version.unwrap_or("unknown")
+            ),
+        ));
     }
     findings
 }
@@ -195,6 +248,34 @@ mod tests {
         ] {
             let findings = check_redis("r:1", &redis_settings);
             assert_eq!(findings[0].state, state, "{redis_settings:?}");
+            assert!(findings[0].message.contains(part), "{}", findings[0].message);
+        }
+    }
+
+    #[test]
+    fn zookeeper_has_to_survive_the_loss_of_a_server() {
+        let server = |number: usize, mode: Option<&str>, mean: f64| ZooKeeperServer {
+            address: format!("h{number}:2181"),
+            mode: mode.map(str::to_owned),
+            version: Some("3.8.0".to_owned()),
+            latency: Some((mean, 9.0)),
+        };
+        let all: Vec<_> = (0..3)
+            .map(|number| server(number, Some("follower"), 1.0))
+            .collect();
+        let mut one_down = all.clone();
+        one_down[1].mode = None;
+        let mut slow = all.clone();
+        slow[2].latency = Some((120.5, 900.0));
+        for (servers, state, part) in [
+            (&all[..], State::Ok, "3 ZooKeeper servers (version 3.8.0) serve"),
+            (&all[..1], State::Warning, "survives the loss of 0"),
+            (&all[..2], State::Warning, "survives the loss of 0"),
+            (&one_down, State::Warning, "h1:2181 does not serve"),
+            (&slow, State::Warning, "h2:2181 takes 120.5 ms"),
+        ] {
+            let findings = check_zookeeper(servers);
+            assert_eq!((findings.len(), findings[0].state), (1, state));
             assert!(findings[0].message.contains(part), "{}", findings[0].message);
         }
     }
