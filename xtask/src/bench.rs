@@ -27,6 +27,7 @@ const BENCHES: &[(&str, &str)] = &[
     ("leader", "transom-scheduler"),
     ("plugins", "transom-tests"),
     ("scale", "transom-tests"),
+    ("store", "transom-store"),
     ("workflow", "transom-tests"),
 ];
 /// This benchmark is not a target of a package: it runs the commands of authors.

@@ -41,9 +41,9 @@ pub(crate) enum Kind {
     FreezeDaemon,
     /// SIGKILL of running tasks.
     KillTasks,
-    /// SIGSTOP of Redis, and SIGCONT after the duration.
+    /// SIGSTOP of Redis, or of the leading ZooKeeper server, and SIGCONT after the duration.
     FreezeStore,
-    /// SIGKILL of Redis, and a start after the duration.
+    /// SIGKILL of Redis, or of the leading ZooKeeper server, and a start after the duration.
     KillStore,
     /// An agent and its tasks die; it starts again after the duration.
     KillAgent,

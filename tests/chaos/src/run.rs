@@ -49,6 +49,7 @@ impl Options {
         let store = match self.store {
             Store::Redis => "",
             Store::File => " --store file",
+            Store::ZooKeeper => " --store zookeeper",
         };
         format!(
             "cargo xtask chaos --seed {} --minutes {minutes}{store}",

@@ -1,5 +1,5 @@
 //! The programs of a run: a cluster manager with three agents, and one daemon, or two daemons that
-//! share a Redis.
+//! share a store.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+use transom_testkit::zookeeper::Ensemble;
 use transom_testkit::{free_ports, redis};
 use transom_tests::process::binary;
 use transom_tests::program::Program;
@@ -30,6 +31,8 @@ pub enum Store {
     /// leads.
     #[default]
     Redis,
+    /// Three servers of ZooKeeper, of which the leading one fails, and two daemons.
+    ZooKeeper,
 }
 
 /// Number of host ports for tasks; the programs' ports follow.
@@ -52,6 +55,7 @@ pub(crate) struct Site {
     // The fields are dropped in this order: daemons before the cluster.
     daemons: Vec<Daemon>,
     redis: Mutex<Option<Program>>,
+    ensemble: Mutex<Option<Ensemble>>,
     cluster: Option<Program>,
     _leftover_killer: LeftoverKiller,
     dir: TempDir,
@@ -97,8 +101,13 @@ impl Site {
         let master = master_address(&dir.path().join("cluster.log"), &mut cluster).await?;
         let count = match store {
             Store::File => 1,
-            Store::Redis => 2,
+            Store::Redis | Store::ZooKeeper => 2,
         };
+        let ensemble = match store {
+            Store::ZooKeeper => Some(Ensemble::start().await),
+            Store::File | Store::Redis => None,
+        };
+        let servers = ensemble.as_ref().map(Ensemble::address);
         let daemons = (0..count).map(|number| Daemon {
             name: format!("daemon-{number}"),
             program: Mutex::new(None),
@@ -109,6 +118,7 @@ impl Site {
         let site = Self {
             daemons: daemons.collect(),
             redis: Mutex::new(None),
+            ensemble: Mutex::new(ensemble),
             cluster: Some(cluster),
             _leftover_killer: leftover_killer,
             redis_port: last + 3,
@@ -124,7 +134,7 @@ impl Site {
         for daemon in &site.daemons {
             let file = site.dir().join(format!("{}.toml", daemon.name));
             let section = framework::section(run, &data.display().to_string(), daemon.kubernetes);
-            fs::write(file, site.configuration(daemon) + &section)?;
+            fs::write(file, site.configuration(daemon, servers.as_deref()) + &section)?;
         }
         if store == Store::Redis {
             site.start_redis().await?;
@@ -136,10 +146,12 @@ impl Site {
         Ok(site)
     }
 
-    fn configuration(&self, daemon: &Daemon) -> String {
-        let server = match self.store {
-            Store::File => "file:store".to_owned(),
-            Store::Redis => format!("127.0.0.1:{}", self.redis_port),
+    /// `servers`: those of ZooKeeper.
+    fn configuration(&self, daemon: &Daemon, servers: Option<&str>) -> String {
+        let server = match (self.store, servers) {
+            (Store::File, _) => "file:store".to_owned(),
+            (_, Some(servers)) => format!("zk://chaos:chaos@{servers}/transom"),
+            (_, None) => format!("127.0.0.1:{}", self.redis_port),
         };
         format!(
             "[log]\nlevel = \"info\"\n[cluster]\nmaster = \"{},{}\"\n[store]\nserver = \"{server}\"\n\
@@ -214,7 +226,7 @@ impl Site {
             FaultTarget::Agent,
             FaultTarget::Master,
         ];
-        if store == Store::Redis {
+        if store != Store::File {
             targets.push(FaultTarget::Store);
         }
         targets
@@ -312,6 +324,20 @@ impl Site {
                 self.start_daemon(daemon).await?;
             }
             Kind::FreezeDaemon => freeze(&daemon.program, fault.time).await,
+            Kind::FreezeStore | Kind::KillStore if self.store == Store::ZooKeeper => {
+                let mut ensemble = self.ensemble.lock().await;
+                let ensemble = ensemble.as_mut().context("the ensemble")?;
+                let leader = ensemble.leader().await;
+                if fault.kind == Kind::KillStore {
+                    ensemble.kill(leader).await;
+                    tokio::time::sleep(fault.time).await;
+                    ensemble.start_again(leader);
+                } else {
+                    ensemble.pause(leader);
+                    tokio::time::sleep(fault.time).await;
+                    ensemble.resume(leader);
+                }
+            }
             Kind::FreezeStore => freeze(&self.redis, fault.time).await,
             Kind::KillStore => {
                 drop(self.redis.lock().await.take());
@@ -382,6 +408,7 @@ impl Site {
                 .context("the cluster did not end on SIGTERM")?;
         }
         drop(self.redis.lock().await.take());
+        drop(self.ensemble.lock().await.take());
         Ok(())
     }
 
