@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use transom_common::ambient::{blocking, uuid};
 use uuid::Uuid;
 use zookeeper_client::{
@@ -36,6 +37,11 @@ const WINDOW: usize = 8;
 const READ_AHEAD: u64 = 32;
 /// The largest entry in memory. Batches are smaller, and a group has few of them.
 const MAX_ENTRY: u64 = 1 << 30;
+/// A session, and the search for a server that grants one, may last so many times as long as an attempt
+/// to connect.
+const SESSION_FACTOR: u32 = 5;
+/// A request may take so many times as long as a connection.
+const CALL_FACTOR: u32 = 2;
 /// The kinds of entries: with its records, and staged.
 const COMPLETE: u8 = 1;
 const STAGED: u8 = 2;
@@ -123,12 +129,26 @@ pub(super) enum Appended {
     Unstaged,
 }
 
+/// Waits for an answer, but no longer than for a server that does not answer: while the client library
+/// looks for another server, a request waits for as long as the session may last.
+async fn within<T, E: From<ZooKeeperError>>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    match timeout(limit, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ZooKeeperError::Timeout.into()),
+    }
+}
+
 /// A session. Cloning is cheap; the session ends with the last clone.
 #[derive(Clone, Debug)]
 pub(super) struct Ensemble {
     client: Client,
     root: Arc<str>,
     acls: Acls<'static>,
+    /// How long a request may take.
+    limit: Duration,
     _forwarder: Option<Arc<Forwarder>>,
 }
 
@@ -136,7 +156,7 @@ impl Ensemble {
     pub(super) async fn connect(settings: &Settings) -> Result<Self, Cause> {
         let mut connector = Client::connector()
             // The session carries no lease: its timeout bounds the search for a server that answers.
-            .with_session_timeout(settings.connect_timeout * 5)
+            .with_session_timeout(settings.connect_timeout * SESSION_FACTOR)
             .with_connection_timeout(settings.connect_timeout)
             .with_fail_eagerly();
         if let Some(digest) = &settings.digest {
@@ -147,7 +167,8 @@ impl Ensemble {
             None => None,
         };
         let servers = forwarder.as_ref().map(|forwarder| &forwarder.addresses);
-        let connected = connector.connect(servers.unwrap_or(&settings.servers)).await;
+        let connecting = connector.connect(servers.unwrap_or(&settings.servers));
+        let connected = within(settings.connect_timeout * SESSION_FACTOR, connecting).await;
         let client = connected.map_err(|error| {
             format!(
                 "no server of ZooKeeper at {} accepts a session{}: {error}",
@@ -163,6 +184,7 @@ impl Ensemble {
             } else {
                 Acls::anyone_all()
             },
+            limit: settings.connect_timeout * CALL_FACTOR,
             _forwarder: forwarder.map(Arc::new),
         })
     }
@@ -190,14 +212,16 @@ impl Ensemble {
 
     async fn create(&self, path: &str, data: &[u8]) -> Result<(), ZooKeeperError> {
         let options = CreateMode::Persistent.with_acls(self.acls);
-        self.client.create(path, data, &options).await.map(drop)
+        within(self.limit, self.client.create(path, data, &options))
+            .await
+            .map(drop)
     }
 
     /// Creates the nodes of a store that do not exist. `first`: for a new store, see [`Current`].
     pub(super) async fn prepare(&self, first: u64, world_access: bool) -> Result<(), Cause> {
         if !self.exists().await? {
             let options = CreateMode::Persistent.with_acls(self.acls);
-            let made = self.client.mkdir(&self.root, &options).await;
+            let made = within(self.limit, self.client.mkdir(&self.root, &options)).await;
             made.map_err(|error| self.failed(&error))?;
             let current = Current {
                 format: FORMAT,
@@ -226,13 +250,13 @@ impl Ensemble {
 
     /// Whether there is a store.
     pub(super) async fn exists(&self) -> Result<bool, Cause> {
-        let found = self.client.check_stat(&self.path("current")).await;
+        let found = within(self.limit, self.client.check_stat(&self.path("current"))).await;
         Ok(found.map_err(|error| self.failed(&error))?.is_some())
     }
 
     /// Fails if anyone has access to the store, unless that is allowed.
     pub(super) async fn check_access(&self, world_access: bool) -> Result<(), Cause> {
-        let acls = self.client.get_acl(&self.path("current")).await;
+        let acls = within(self.limit, self.client.get_acl(&self.path("current"))).await;
         let (acls, _) = acls.map_err(|error| self.failed(&error))?;
         if !world_access && acls.iter().any(|acl| *acl.auth_id() == AuthId::anyone()) {
             return Err(format!(
@@ -248,7 +272,8 @@ impl Ensemble {
     /// The start of the log, and the version of its node.
     pub(super) async fn current(&self) -> Result<(Current, i32), Cause> {
         let path = self.path("current");
-        let (data, stat) = self.client.get_data(&path).await.map_err(|e| self.failed(&e))?;
+        let got = within(self.limit, self.client.get_data(&path)).await;
+        let (data, stat) = got.map_err(|error| self.failed(&error))?;
         let current: Current = serde_json::from_slice(&data).map_err(|error| Self::corrupt(&path, error))?;
         if current.format != FORMAT {
             let why = format!("format {}, and this version knows {FORMAT}", current.format);
@@ -275,9 +300,9 @@ impl Ensemble {
     async fn pieces(&self, folder: &str, pieces: &Pieces) -> Result<Option<Vec<u8>>, Cause> {
         let count = pieces.bytes.div_ceil(MAX_NODE as u64);
         let parent = self.path(format_args!("{folder}/{}", pieces.name));
-        let client = self.client.clone();
+        let (client, limit) = (self.client.clone(), self.limit);
         let read = stream::iter(0..count)
-            .map(move |number| client.get_data(&format!("{parent}/{number}")))
+            .map(move |number| within(limit, client.get_data(&format!("{parent}/{number}"))))
             .buffered(WINDOW);
         let parts: Result<Vec<_>, _> = read.map_ok(|(data, _)| data).try_collect().await;
         match parts {
@@ -332,9 +357,9 @@ impl Ensemble {
 
     /// The entries from a position on, up to some, and whether there may be more.
     pub(super) async fn read(&self, first: u64) -> Result<(Vec<Entry>, bool), Cause> {
-        let (client, parent) = (self.client.clone(), self.path("log"));
+        let (client, limit, parent) = (self.client.clone(), self.limit, self.path("log"));
         let read = stream::iter(first..first + READ_AHEAD)
-            .map(move |position| client.get_data(&format!("{parent}/{position}")))
+            .map(move |position| within(limit, client.get_data(&format!("{parent}/{position}"))))
             .buffered(READ_AHEAD as usize);
         let mut read = std::pin::pin!(read);
         let mut entries = Vec::new();
@@ -418,7 +443,7 @@ impl Ensemble {
             Ok(writer.commit())
         };
         let written = write().map_err(|error: ZooKeeperError| self.failed(&error))?;
-        match written.await {
+        match within(self.limit, written).await {
             Ok(_) => Ok(Appended::Done),
             Err(MultiWriteError::OperationFailed {
                 source: ZooKeeperError::BadVersion,
@@ -444,16 +469,20 @@ impl Ensemble {
         let written = is_strict.then(|| self.client.set_data(&barrier, b"", None));
         let found = self.client.check_stat(&path);
         if let Some(written) = written {
-            written.await.map_err(|error| self.failed(&error))?;
+            within(self.limit, written)
+                .await
+                .map_err(|error| self.failed(&error))?;
         }
-        let found = found.await.map_err(|error| self.failed(&error))?;
+        let found = within(self.limit, found)
+            .await
+            .map_err(|error| self.failed(&error))?;
         Ok(found.is_none())
     }
 
     /// Watches for the entry at a position; `None` if there is one.
     pub(super) async fn watch(&self, position: u64) -> Result<Option<OneshotWatcher>, Cause> {
         let path = self.path(format_args!("log/{position}"));
-        let checked = self.client.check_and_watch_stat(&path).await;
+        let checked = within(self.limit, self.client.check_and_watch_stat(&path)).await;
         let (found, watcher) = checked.map_err(|error| self.failed(&error))?;
         Ok(found.is_none().then_some(watcher))
     }
@@ -461,11 +490,8 @@ impl Ensemble {
     /// Lets the log begin elsewhere, if it still begins as in `version`. Returns whether it does.
     pub(super) async fn set_current(&self, current: &Current, version: i32) -> Result<bool, Cause> {
         let data = serde_json::to_vec(current)?;
-        match self
-            .client
-            .set_data(&self.path("current"), &data, Some(version))
-            .await
-        {
+        let written = self.client.set_data(&self.path("current"), &data, Some(version));
+        match within(self.limit, written).await {
             Ok(_) => Ok(true),
             Err(ZooKeeperError::BadVersion) => Ok(false),
             Err(error) => Err(self.failed(&error)),
@@ -487,7 +513,7 @@ impl Ensemble {
         self.delete_all(entries).await?;
         for name in self.children("staged").await? {
             let path = self.path(format_args!("staged/{name}"));
-            let position = match self.client.get_data(&path).await {
+            let position = match within(self.limit, self.client.get_data(&path)).await {
                 Ok((position, _)) => String::from_utf8_lossy(&position).into_owned(),
                 Err(ZooKeeperError::NoNode) => continue,
                 Err(error) => return Err(self.failed(&error)),
@@ -495,7 +521,7 @@ impl Ensemble {
             // Pieces that are not in the log yet are taken from whoever writes them; the writer then
             // stages them again.
             let is_abandoned = position.is_empty()
-                && match self.client.set_data(&path, b"0", Some(0)).await {
+                && match within(self.limit, self.client.set_data(&path, b"0", Some(0))).await {
                     Ok(_) => true,
                     Err(ZooKeeperError::BadVersion | ZooKeeperError::NoNode) => false,
                     Err(error) => return Err(self.failed(&error)),
@@ -514,13 +540,14 @@ impl Ensemble {
     }
 
     async fn children(&self, folder: &str) -> Result<Vec<String>, Cause> {
-        let children = self.client.list_children(&self.path(folder)).await;
+        let path = self.path(folder);
+        let children = within(self.limit, self.client.list_children(&path)).await;
         children.map_err(|error| self.failed(&error))
     }
 
     pub(super) async fn delete_pieces(&self, folder: &str) -> Result<(), Cause> {
         let path = self.path(folder);
-        let children = match self.client.list_children(&path).await {
+        let children = match within(self.limit, self.client.list_children(&path)).await {
             Ok(children) => children,
             Err(ZooKeeperError::NoNode) => return Ok(()),
             Err(error) => return Err(self.failed(&error)),
@@ -530,7 +557,7 @@ impl Ensemble {
             .map(|name| format!("{path}/{name}"))
             .collect();
         self.delete_all(children).await?;
-        match self.client.delete(&path, None).await {
+        match within(self.limit, self.client.delete(&path, None)).await {
             // Someone still writes there, and is about to notice.
             Ok(()) | Err(ZooKeeperError::NoNode | ZooKeeperError::NotEmpty) => Ok(()),
             Err(error) => Err(self.failed(&error)),
@@ -538,9 +565,9 @@ impl Ensemble {
     }
 
     async fn delete_all(&self, paths: Vec<String>) -> Result<(), Cause> {
-        let client = self.client.clone();
+        let (client, limit) = (self.client.clone(), self.limit);
         let mut deleted = stream::iter(paths)
-            .map(move |path| client.delete(&path, None))
+            .map(move |path| within(limit, client.delete(&path, None)))
             .buffered(WINDOW);
         while let Some(deleted) = deleted.next().await {
             match deleted {

@@ -68,6 +68,36 @@ async fn numbers_are_not_reused_after_the_ensemble_lost_its_data() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_fail_at_once_while_the_quorum_is_lost() {
+    let mut ensemble = Ensemble::start().await;
+    let store = open(&ensemble.address());
+    store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    for server in [0, 1] {
+        ensemble.kill(server).await;
+    }
+    let began = Instant::now();
+    let rejected = store.get("a").await;
+    assert!(matches!(rejected, Err(Error::Unavailable { .. })), "{rejected:?}");
+    // Callers wait for the first failures only.
+    eventually("calls fail at once", || async {
+        let called = Instant::now();
+        match store.put("a", "2".into(), Expect::Any).await {
+            Err(Error::Unavailable { .. }) if called.elapsed() < Duration::from_millis(100) => Ok(()),
+            other => Err(format!("{other:?} after {:?}", called.elapsed())),
+        }
+    })
+    .await;
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    ensemble.start_again(0);
+    recovered(&store).await;
+    let found = store.get("a").await.unwrap().unwrap();
+    store
+        .put("a", "3".into(), Expect::Version(found.version))
+        .await
+        .unwrap();
+}
+
 /// Three daemons on an ensemble whose servers are killed, paused and cut off, and whose quorum is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_are_kept_in_order_whatever_fails() {
