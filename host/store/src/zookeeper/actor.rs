@@ -10,7 +10,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use transom_common::{Backoff, ambient, error_chain};
+use transom_common::ambient::{self, blocking};
+use transom_common::{Backoff, error_chain};
 use uuid::Uuid;
 
 use super::ensemble::{Appended, Current, Ensemble, Pieces, Settings};
@@ -313,11 +314,12 @@ impl Actor {
             let (records, group) = evaluate(&log.state, std::mem::take(&mut self.group), began);
             self.paced = (group.len() > 1).then_some(began);
             if !records.is_empty() {
+                let (records, encoded) = encoded(records).await?;
                 self.attempt = Some(Attempt {
                     id: ambient::uuid(),
                     position,
                     began,
-                    encoded: encode(&records)?.into(),
+                    encoded,
                     records,
                     staged: None,
                     is_unknown: false,
@@ -512,6 +514,21 @@ impl Log {
         }
         (self.current, self.version) = (current, version);
     }
+}
+
+/// Records with their encoding. Large ones are compressed on another thread.
+async fn encoded(records: Vec<Record>) -> Result<(Vec<Record>, Bytes), Cause> {
+    let size: usize = records.iter().map(Record::size).sum();
+    if size <= MAX_GROUP_BYTES {
+        let encoded = encode(&records)?;
+        return Ok((records, encoded.into()));
+    }
+    let encoded = blocking(move || {
+        let encoded = encode(&records);
+        (records, encoded)
+    });
+    let (records, encoded) = encoded.await.ok_or(Error::Closed)?;
+    Ok((records, encoded?.into()))
 }
 
 /// What requests change, in their order.
