@@ -32,9 +32,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redb::{Builder, Database, DatabaseError, StorageError};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
-use crate::leases::{HeldLease, LeaseOperation, Leases};
+use crate::leases::{HeldLease, LeaseOperation, LeaseStore, Leases};
 use crate::watch::Feed;
 use crate::{Batch, Durability, Entry, Error, Lease, Result, Store, Watch, limits};
 use large_batches::{Commit, LargeBatches};
@@ -115,8 +114,16 @@ impl FileStore {
         requests.send(request(reply)).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
+}
 
-    async fn lease_operation(&self, name: &str, operation: LeaseOperation) -> Result<Option<HeldLease>> {
+#[async_trait]
+impl LeaseStore for FileStore {
+    async fn operate(
+        &self,
+        _what: &'static str,
+        name: &str,
+        operation: LeaseOperation,
+    ) -> Result<Option<HeldLease>> {
         let name = name.to_owned();
         self.ask(|reply| Request::Lease {
             name,
@@ -150,55 +157,19 @@ impl Store for FileStore {
     }
 
     async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
-        limits::acquire(name, holder, ttl)?;
-        let expires = Instant::now() + ttl;
-        let holder = holder.to_owned();
-        let held = self
-            .lease_operation(name, LeaseOperation::Acquire { holder, ttl })
-            .await?;
-        let held = held.ok_or(Error::Closed)?;
-        Ok(Lease {
-            name: name.to_owned(),
-            holder: held.holder,
-            fencing: held.fencing,
-            ttl,
-            expires,
-        })
+        self.acquire_lease(name, holder, ttl).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Lease> {
-        limits::acquire(&lease.name, &lease.holder, lease.ttl)?;
-        let (fencing, ttl) = (lease.fencing, lease.ttl);
-        let expires = Instant::now() + ttl;
-        self.lease_operation(&lease.name, LeaseOperation::Renew { fencing, ttl })
-            .await?;
-        Ok(Lease {
-            expires,
-            ..lease.clone()
-        })
+        self.renew_lease(lease).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<()> {
-        limits::lease(&lease.name)?;
-        let fencing = lease.fencing;
-        self.lease_operation(&lease.name, LeaseOperation::Release { fencing })
-            .await
-            .map(drop)
+        self.release_lease(lease).await
     }
 
     async fn lease(&self, name: &str) -> Result<Option<Lease>> {
-        limits::lease(name)?;
-        let held = self.lease_operation(name, LeaseOperation::Read).await?;
-        Ok(held.map(|held| {
-            let remaining = held.expires.saturating_duration_since(std::time::Instant::now());
-            Lease {
-                name: name.to_owned(),
-                holder: held.holder,
-                fencing: held.fencing,
-                ttl: remaining,
-                expires: Instant::now() + remaining,
-            }
-        }))
+        self.read_lease(name).await
     }
 
     async fn watch(&self, prefix: &str) -> Result<Watch> {

@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::{Error, Fence, Result};
+use async_trait::async_trait;
+
+use crate::{Error, Fence, Lease, Result, limits};
 
 /// An operation on a lease.
 #[derive(Debug)]
@@ -19,6 +21,59 @@ pub(crate) enum LeaseOperation {
     Read,
 }
 
+/// A store that carries out operations on leases in the order of its other requests. It offers them
+/// as the functions of [`Store`](crate::Store).
+#[async_trait]
+pub(crate) trait LeaseStore: Send + Sync {
+    /// Carries out an operation; returns the resulting lease. `what` ends the sentence "the store cannot
+    /// …".
+    async fn operate(
+        &self,
+        what: &'static str,
+        name: &str,
+        operation: LeaseOperation,
+    ) -> Result<Option<HeldLease>>;
+
+    async fn acquire_lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
+        limits::acquire(name, holder, ttl)?;
+        let expires = tokio::time::Instant::now() + ttl;
+        let holder = holder.to_owned();
+        let operation = LeaseOperation::Acquire { holder, ttl };
+        let held = self.operate("grant a lease", name, operation).await?;
+        Ok(held.ok_or(Error::Closed)?.lease(name, ttl, expires))
+    }
+
+    async fn renew_lease(&self, lease: &Lease) -> Result<Lease> {
+        limits::acquire(&lease.name, &lease.holder, lease.ttl)?;
+        let (fencing, ttl) = (lease.fencing, lease.ttl);
+        let expires = tokio::time::Instant::now() + ttl;
+        let operation = LeaseOperation::Renew { fencing, ttl };
+        self.operate("renew a lease", &lease.name, operation).await?;
+        Ok(Lease {
+            expires,
+            ..lease.clone()
+        })
+    }
+
+    async fn release_lease(&self, lease: &Lease) -> Result<()> {
+        limits::lease(&lease.name)?;
+        let fencing = lease.fencing;
+        let operation = LeaseOperation::Release { fencing };
+        self.operate("release a lease", &lease.name, operation)
+            .await
+            .map(drop)
+    }
+
+    async fn read_lease(&self, name: &str) -> Result<Option<Lease>> {
+        limits::lease(name)?;
+        let held = self.operate("read a lease", name, LeaseOperation::Read).await?;
+        Ok(held.map(|held| {
+            let remaining = held.expires.saturating_duration_since(Instant::now());
+            held.lease(name, remaining, tokio::time::Instant::now() + remaining)
+        }))
+    }
+}
+
 /// A held lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLease {
@@ -26,6 +81,18 @@ pub(crate) struct HeldLease {
     pub(crate) fencing: u64,
     pub(crate) ttl: Duration,
     pub(crate) expires: Instant,
+}
+
+impl HeldLease {
+    fn lease(self, name: &str, ttl: Duration, expires: tokio::time::Instant) -> Lease {
+        Lease {
+            name: name.to_owned(),
+            holder: self.holder,
+            fencing: self.fencing,
+            ttl,
+            expires,
+        }
+    }
 }
 
 /// All held leases, and the last granted number.

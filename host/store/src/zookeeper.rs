@@ -1,10 +1,10 @@
 //! The store in a ZooKeeper ensemble, 3.5 or later, shared by any number of daemons.
 //!
 //! The state is what results from a log: each entry is a node that is created at the next position,
-//! which succeeds for one daemon only. Whoever appends has applied all entries before, so versions,
+//! which succeeds for one daemon only. Its writer has applied all entries before, so versions,
 //! conditions and fences are decided in one order for all. Every daemon has the whole state in memory:
-//! it watches for the next entry and applies it. From time to time a daemon writes a snapshot, with
-//! which the log begins anew. See `zookeeper/ensemble.rs` for the nodes.
+//! it watches for the next entry and applies it. From time to time a daemon writes a snapshot, and
+//! deletes the entries before it. See `zookeeper/ensemble.rs` for the nodes.
 //!
 //! * Requests that arrive together become one entry, so that many writes are few transactions of the
 //!   ensemble. An entry that is larger than half a megabyte is staged in pieces first, and is in the
@@ -29,9 +29,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::leases::{HeldLease, LeaseOperation};
+use crate::leases::{HeldLease, LeaseOperation, LeaseStore};
 use crate::watch::Feed;
 use crate::{Batch, Cause, Durability, Entry, Error, Lease, Result, Store, Watch, limits};
 use actor::{Actor, Request};
@@ -88,17 +88,6 @@ impl ZooKeeperStore {
             }),
         }
     }
-
-    async fn lease_operation(
-        &self,
-        what: &'static str,
-        name: &str,
-        operation: LeaseOperation,
-    ) -> Result<Option<HeldLease>> {
-        let name = name.to_owned();
-        self.ask(what, |reply| Request::Lease(name, operation, reply))
-            .await
-    }
 }
 
 /// Whether the ensemble accepts the user, and the state, if there is one, is the user's. Nothing is
@@ -110,6 +99,20 @@ pub(crate) async fn accepts(settings: &Settings) -> Result<(), Cause> {
         ensemble.current().await?;
     }
     Ok(())
+}
+
+#[async_trait]
+impl LeaseStore for ZooKeeperStore {
+    async fn operate(
+        &self,
+        what: &'static str,
+        name: &str,
+        operation: LeaseOperation,
+    ) -> Result<Option<HeldLease>> {
+        let name = name.to_owned();
+        self.ask(what, |reply| Request::Lease(name, operation, reply))
+            .await
+    }
 }
 
 #[async_trait]
@@ -135,59 +138,19 @@ impl Store for ZooKeeperStore {
     }
 
     async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
-        limits::acquire(name, holder, ttl)?;
-        let expires = Instant::now() + ttl;
-        let operation = LeaseOperation::Acquire {
-            holder: holder.to_owned(),
-            ttl,
-        };
-        let held = self.lease_operation("grant a lease", name, operation).await?;
-        let held = held.ok_or(Error::Closed)?;
-        Ok(Lease {
-            name: name.to_owned(),
-            holder: held.holder,
-            fencing: held.fencing,
-            ttl,
-            expires,
-        })
+        self.acquire_lease(name, holder, ttl).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Lease> {
-        limits::acquire(&lease.name, &lease.holder, lease.ttl)?;
-        let (fencing, ttl) = (lease.fencing, lease.ttl);
-        let expires = Instant::now() + ttl;
-        let operation = LeaseOperation::Renew { fencing, ttl };
-        self.lease_operation("renew a lease", &lease.name, operation)
-            .await?;
-        Ok(Lease {
-            expires,
-            ..lease.clone()
-        })
+        self.renew_lease(lease).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<()> {
-        limits::lease(&lease.name)?;
-        let operation = LeaseOperation::Release {
-            fencing: lease.fencing,
-        };
-        let released = self.lease_operation("release a lease", &lease.name, operation);
-        released.await.map(drop)
+        self.release_lease(lease).await
     }
 
     async fn lease(&self, name: &str) -> Result<Option<Lease>> {
-        limits::lease(name)?;
-        let read = self.lease_operation("read a lease", name, LeaseOperation::Read);
-        Ok(read.await?.map(|held| {
-            let now = std::time::Instant::now();
-            let remaining = held.expires.saturating_duration_since(now);
-            Lease {
-                name: name.to_owned(),
-                holder: held.holder,
-                fencing: held.fencing,
-                ttl: remaining,
-                expires: Instant::now() + remaining,
-            }
-        }))
+        self.read_lease(name).await
     }
 
     async fn watch(&self, prefix: &str) -> Result<Watch> {
