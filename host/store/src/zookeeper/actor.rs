@@ -14,7 +14,7 @@ use transom_common::ambient::{self, blocking};
 use transom_common::{Backoff, error_chain};
 use uuid::Uuid;
 
-use super::ensemble::{Appended, Current, Ensemble, Pieces, Settings};
+use super::ensemble::{Appended, Current, Ensemble, Pieces, STAGED_PIECES, Settings};
 use super::records::{Record, encode};
 use super::snapshot::{self, MAX_BYTES, MAX_ENTRIES};
 use super::state::{Draft, State};
@@ -123,6 +123,8 @@ pub(super) struct Actor {
     log: Option<Log>,
     group: Vec<Request>,
     attempt: Option<Attempt>,
+    /// The names of staged pieces of attempts that are not in the log.
+    unused: Vec<String>,
     /// When the last entry was begun, if it had several requests.
     paced: Option<Instant>,
     /// The last failure, while there is no session.
@@ -141,6 +143,7 @@ impl Actor {
             log: None,
             group: Vec::new(),
             attempt: None,
+            unused: Vec::new(),
             paced: None,
             failure: None,
             snapshots: JoinSet::new(),
@@ -253,9 +256,12 @@ impl Actor {
                 continue;
             }
             self.begin_snapshot(ensemble);
-            let next = self.log.as_ref().map_or(0, |log| log.state.position + 1);
+            let Some(log) = &self.log else {
+                return Ok(());
+            };
+            let next = log.state.position + 1;
             if watched.as_ref().is_none_or(|(position, _)| *position != next) {
-                let Some(change) = ensemble.watch(next).await? else {
+                let Some(change) = ensemble.watch(next, log.version).await? else {
                     self.catch_up(ensemble).await?;
                     continue;
                 };
@@ -327,11 +333,11 @@ impl Actor {
                 });
                 continue;
             }
-            // Whoever waits for a lease asks often, and may learn late that it is free.
+            // Candidates for a lease ask often, and may learn late that it is free.
             let is_strict = !group
                 .iter()
                 .all(|(request, _)| matches!(request, Request::Lease(..)));
-            let ends = ensemble.ends_before(position, is_strict).await;
+            let ends = ensemble.ends_before(position, log.version, is_strict).await;
             if let Ok(true) = ends {
                 answer(&log.state, group);
                 continue;
@@ -350,8 +356,18 @@ impl Actor {
             return Ok(());
         };
         if Ensemble::is_large(&attempt.encoded) && attempt.staged.is_none() {
+            let (position, version) = (attempt.position, log.version);
+            if !ensemble.ends_before(position, version, false).await? {
+                return self.catch_up(ensemble).await;
+            }
             let plain = attempt.records.iter().map(|record| record.size() as u64).sum();
-            attempt.staged = ensemble.write_pieces("staged", &attempt.encoded, plain).await?;
+            attempt.staged = ensemble
+                .write_pieces(STAGED_PIECES, attempt.id, &attempt.encoded, plain)
+                .await?;
+            if attempt.staged.is_none() {
+                attempt.id = ambient::uuid();
+                return Ok(());
+            }
         }
         let entry = attempt.staged.as_ref().map_or(Ok(&*attempt.encoded), Err);
         let tried = ensemble
@@ -361,7 +377,7 @@ impl Actor {
         match tried {
             Appended::Done => self.land(),
             Appended::Occupied | Appended::Superseded => self.catch_up(ensemble).await?,
-            Appended::Unstaged => attempt.staged = None,
+            Appended::Unstaged => (attempt.staged, attempt.id) = (None, ambient::uuid()),
         }
         Ok(())
     }
@@ -387,6 +403,7 @@ impl Actor {
                 return Ok(());
             };
             let (entries, mut has_more) = ensemble.read(log.state.position + 1).await?;
+            let is_stuck = has_more && entries.is_empty();
             for entry in entries {
                 let position = log.state.position + 1;
                 if let Some(attempt) = self.attempt.take_if(|attempt| attempt.position == position) {
@@ -396,6 +413,7 @@ impl Actor {
                         answer(&log.state, attempt.group);
                         continue;
                     }
+                    self.unused.extend(attempt.staged.map(|pieces| pieces.name));
                     let requests = attempt.group.into_iter().map(|(request, _)| request);
                     self.group.extend(requests);
                 }
@@ -421,11 +439,18 @@ impl Actor {
                 has_more = true;
             } else if version > log.version {
                 log.continue_after(current, version);
+            } else if is_stuck {
+                let position = log.state.position + 1;
+                return Err(format!("pieces of the entry {position} of the log are missing").into());
             }
             if !has_more {
-                return Ok(());
+                break;
             }
         }
+        for name in std::mem::take(&mut self.unused) {
+            ensemble.delete_pieces(STAGED_PIECES, &name).await?;
+        }
+        Ok(())
     }
 
     /// Forgets an attempt of which nobody can tell any more whether it is in the log.
@@ -447,12 +472,7 @@ impl Actor {
 
     /// Reads the snapshot with which the log begins.
     async fn load(&mut self, ensemble: &Ensemble) -> Result<(), Cause> {
-        let (state, current, version) = loop {
-            let (current, version) = ensemble.current().await?;
-            if let Some(state) = ensemble.load(&current).await? {
-                break (state, current, version);
-            }
-        };
+        let (state, current, version) = ensemble.load().await?;
         let passed = |attempt: &Attempt| attempt.position <= state.position;
         if self.attempt.as_ref().is_some_and(passed) {
             self.give_up_attempt("the answer was lost, and others have written much since");

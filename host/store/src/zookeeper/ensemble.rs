@@ -4,9 +4,13 @@
 //! |---|---|
 //! | `PATH/current` | [`Current`], as JSON: the format, and the snapshot that the log continues |
 //! | `PATH/log/POSITION` | an entry of the log, or where its pieces are staged |
-//! | `PATH/staged/NAME/NUMBER` | a piece of a large entry; `NAME` has the position once it is in the log |
+//! | `PATH/staged/NAME/NUMBER` | a piece of a large entry |
 //! | `PATH/snapshots/NAME/NUMBER` | a piece of a snapshot |
 //! | `PATH/barrier` | nothing; written before a read, to know that the read is of the latest state |
+//!
+//! The node `NAME` of pieces contains the position where they are used, which is set once, in the
+//! transaction that uses them. Another daemon that deletes unused pieces sets [`ABANDONED`] there first,
+//! so pieces are either used or deleted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +46,11 @@ const MAX_ENTRY: u64 = 1 << 30;
 const SESSION_FACTOR: u32 = 5;
 /// A request may take so many times as long as a connection.
 const CALL_FACTOR: u32 = 2;
+/// What the node of pieces contains that are being deleted.
+const ABANDONED: &[u8] = b"abandoned";
+/// The folders of pieces.
+pub(super) const STAGED_PIECES: &str = "staged";
+pub(super) const SNAPSHOTS: &str = "snapshots";
 /// The kinds of entries: with its records, and staged.
 const COMPLETE: u8 = 1;
 const STAGED: u8 = 2;
@@ -210,11 +219,12 @@ impl Ensemble {
         Box::new(Error::Corrupt { place, source })
     }
 
-    async fn create(&self, path: &str, data: &[u8]) -> Result<(), ZooKeeperError> {
+    async fn create_missing(&self, path: &str, data: &[u8]) -> Result<(), ZooKeeperError> {
         let options = CreateMode::Persistent.with_acls(self.acls);
-        within(self.limit, self.client.create(path, data, &options))
-            .await
-            .map(drop)
+        match within(self.limit, self.client.create(path, data, &options)).await {
+            Ok(_) | Err(ZooKeeperError::NodeExists) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates the nodes of a store that do not exist. `first`: for a new store, see [`Current`].
@@ -233,16 +243,14 @@ impl Ensemble {
             let current = serde_json::to_vec(&current)?;
             for (name, data) in [
                 ("log", &b""[..]),
-                ("staged", b""),
-                ("snapshots", b""),
+                (STAGED_PIECES, b""),
+                (SNAPSHOTS, b""),
                 ("barrier", b""),
                 // The last one: with it the store exists.
                 ("current", &current),
             ] {
-                match self.create(&self.path(name), data).await {
-                    Ok(()) | Err(ZooKeeperError::NodeExists) => {}
-                    Err(error) => return Err(self.failed(&error)),
-                }
+                let created = self.create_missing(&self.path(name), data).await;
+                created.map_err(|error| self.failed(&error))?;
             }
         }
         self.check_access(world_access).await
@@ -282,18 +290,27 @@ impl Ensemble {
         Ok((current, stat.version))
     }
 
-    /// The state at the start of the log; `None` if there is another snapshot by now.
-    pub(super) async fn load(&self, current: &Current) -> Result<Option<State>, Cause> {
-        let mut state = State::new(current.position, current.first);
-        if let Some(snapshot) = &current.snapshot {
-            let Some(bytes) = self.pieces("snapshots", snapshot).await? else {
-                return Ok(None);
+    /// The state at the start of the log, which is then returned too.
+    pub(super) async fn load(&self) -> Result<(State, Current, i32), Cause> {
+        let (mut current, mut version) = self.current().await?;
+        loop {
+            let mut state = State::new(current.position, current.first);
+            let Some(snapshot) = &current.snapshot else {
+                return Ok((state, current, version));
             };
-            let path = self.path(format_args!("snapshots/{}", snapshot.name));
-            let records = self.decoded(&path, bytes, snapshot.records).await?;
-            state.apply(records, Instant::now());
+            let path = self.path(format_args!("{SNAPSHOTS}/{}", snapshot.name));
+            if let Some(bytes) = self.pieces(SNAPSHOTS, snapshot).await? {
+                let records = self.decoded(&path, bytes, snapshot.records).await?;
+                state.apply(records, Instant::now());
+                return Ok((state, current, version));
+            }
+            // Unless there is another snapshot by now.
+            let (later, later_version) = self.current().await?;
+            if later_version == version {
+                return Err(Self::corrupt(&path, "pieces of the snapshot are missing"));
+            }
+            (current, version) = (later, later_version);
         }
-        Ok(Some(state))
     }
 
     /// The pieces below a folder; `None` if they were deleted.
@@ -312,17 +329,18 @@ impl Ensemble {
         }
     }
 
-    /// Writes pieces below a folder; returns how many bytes they have. `Ok(None)`: they were deleted
-    /// as abandoned meanwhile.
+    /// Writes pieces below a folder. A name stands for one content, so what an earlier call has written
+    /// stays. `None`: they were deleted as abandoned meanwhile.
     pub(super) async fn write_pieces(
         &self,
         folder: &str,
+        name: Uuid,
         encoded: &Bytes,
         records: u64,
     ) -> Result<Option<Pieces>, Cause> {
-        let name = uuid().to_string();
+        let name = name.to_string();
         let parent = self.path(format_args!("{folder}/{name}"));
-        self.create(&parent, b"")
+        self.create_missing(&parent, b"")
             .await
             .map_err(|error| self.failed(&error))?;
         let (ensemble, all) = (self.clone(), encoded.clone());
@@ -330,7 +348,7 @@ impl Ensemble {
             .map(move |number| {
                 let piece = all.slice(number * MAX_NODE..all.len().min((number + 1) * MAX_NODE));
                 let (ensemble, path) = (ensemble.clone(), format!("{parent}/{number}"));
-                async move { ensemble.create(&path, &piece).await }
+                async move { ensemble.create_missing(&path, &piece).await }
             })
             .buffered(WINDOW);
         match written.try_for_each(|()| std::future::ready(Ok(()))).await {
@@ -395,7 +413,7 @@ impl Ensemble {
             STAGED => {
                 let pieces: Pieces =
                     serde_json::from_slice(rest).map_err(|error| Self::corrupt(path, error))?;
-                let Some(encoded) = self.pieces("staged", &pieces).await? else {
+                let Some(encoded) = self.pieces(STAGED_PIECES, &pieces).await? else {
                     return Ok(None);
                 };
                 let limit = pieces.records.min(MAX_ENTRY);
@@ -437,8 +455,8 @@ impl Ensemble {
             writer.add_check_version(&self.path("current"), version)?;
             writer.add_create(&path, &data, &options)?;
             if let Err(pieces) = entry {
-                let stage = self.path(format_args!("staged/{}", pieces.name));
-                writer.add_set_data(&stage, position.to_string().as_bytes(), Some(0))?;
+                let staged = self.path(format_args!("{STAGED_PIECES}/{}", pieces.name));
+                writer.add_set_data(&staged, position.to_string().as_bytes(), Some(0))?;
             }
             Ok(writer.commit())
         };
@@ -462,78 +480,103 @@ impl Ensemble {
     }
 
     /// Whether the log has no entry at a position, at a time after this call began. `is_strict`:
-    /// certainly, for which the ensemble writes; otherwise as the connected server knows it.
-    pub(super) async fn ends_before(&self, position: u64, is_strict: bool) -> Result<bool, Cause> {
+    /// certainly, for which the ensemble writes; otherwise as the connected server knows it. `version`: of
+    /// the known start of the log. With a later one, the entry may have been deleted.
+    pub(super) async fn ends_before(
+        &self,
+        position: u64,
+        version: i32,
+        is_strict: bool,
+    ) -> Result<bool, Cause> {
         let (barrier, path) = (self.path("barrier"), self.path(format_args!("log/{position}")));
         // The server carries them out in this order.
         let written = is_strict.then(|| self.client.set_data(&barrier, b"", None));
         let found = self.client.check_stat(&path);
-        if let Some(written) = written {
-            within(self.limit, written)
-                .await
-                .map_err(|error| self.failed(&error))?;
-        }
-        let found = within(self.limit, found)
+        let start = self.client.check_stat(&self.path("current"));
+        let answered = async {
+            if let Some(written) = written {
+                written.await?;
+            }
+            Ok((found.await?, start.await?))
+        };
+        let (found, start) = within(self.limit, answered)
             .await
             .map_err(|error| self.failed(&error))?;
-        Ok(found.is_none())
+        Ok(found.is_none() && start.is_some_and(|start| start.version <= version))
     }
 
-    /// Watches for the entry at a position; `None` if there is one.
-    pub(super) async fn watch(&self, position: u64) -> Result<Option<OneshotWatcher>, Cause> {
+    /// Watches for the entry at a position; `None` if there is one, or was: see
+    /// [`ends_before`](Self::ends_before).
+    pub(super) async fn watch(&self, position: u64, version: i32) -> Result<Option<OneshotWatcher>, Cause> {
         let path = self.path(format_args!("log/{position}"));
-        let checked = within(self.limit, self.client.check_and_watch_stat(&path)).await;
-        let (found, watcher) = checked.map_err(|error| self.failed(&error))?;
-        Ok(found.is_none().then_some(watcher))
+        let found = self.client.check_and_watch_stat(&path);
+        let start = self.client.check_stat(&self.path("current"));
+        let answered = within(self.limit, async { Ok((found.await?, start.await?)) }).await;
+        let ((found, watcher), start) = answered.map_err(|error| self.failed(&error))?;
+        let ends = found.is_none() && start.is_some_and(|start| start.version <= version);
+        Ok(ends.then_some(watcher))
     }
 
-    /// Lets the log begin elsewhere, if it still begins as in `version`. Returns whether it does.
+    /// Lets the log begin with a snapshot, if it still begins as in `version`. Returns whether it does.
     pub(super) async fn set_current(&self, current: &Current, version: i32) -> Result<bool, Cause> {
         let data = serde_json::to_vec(current)?;
-        let written = self.client.set_data(&self.path("current"), &data, Some(version));
+        let write = || {
+            let mut writer = self.client.new_multi_writer();
+            writer.add_set_data(&self.path("current"), &data, Some(version))?;
+            if let Some(snapshot) = &current.snapshot {
+                let snapshot = self.path(format_args!("{SNAPSHOTS}/{}", snapshot.name));
+                writer.add_set_data(&snapshot, current.position.to_string().as_bytes(), Some(0))?;
+            }
+            Ok(writer.commit())
+        };
+        let written = write().map_err(|error: ZooKeeperError| self.failed(&error))?;
         match within(self.limit, written).await {
             Ok(_) => Ok(true),
-            Err(ZooKeeperError::BadVersion) => Ok(false),
-            Err(error) => Err(self.failed(&error)),
+            Err(MultiWriteError::OperationFailed {
+                source: ZooKeeperError::BadVersion | ZooKeeperError::NoNode,
+                ..
+            }) => Ok(false),
+            Err(error) => Err(self.failed(&error.into())),
         }
     }
 
-    /// Deletes what nothing needs any more when the log begins as in `current`: entries of the log,
+    /// Deletes what nothing needs when the log begins as in `current`, or later: entries of the log,
     /// staged pieces and other snapshots.
     pub(super) async fn clean(&self, current: &Current) -> Result<(), Cause> {
-        let is_needed = |name: &str| {
-            name.parse::<u64>()
-                .is_ok_and(|position| position > current.position)
-        };
-        let entries = self.children("log").await?;
-        let entries = entries.into_iter().filter(|name| !is_needed(name));
+        let is_entry = |position: u64| position > current.position;
+        let entries = self.children("log").await?.into_iter();
+        let entries = entries.filter(|name| !name.parse().is_ok_and(is_entry));
         let entries = entries
             .map(|name| self.path(format_args!("log/{name}")))
             .collect();
         self.delete_all(entries).await?;
-        for name in self.children("staged").await? {
-            let path = self.path(format_args!("staged/{name}"));
+        self.clean_pieces(STAGED_PIECES, is_entry).await?;
+        self.clean_pieces(SNAPSHOTS, |position| position >= current.position)
+            .await
+    }
+
+    /// Deletes pieces that are not used, and those that are used at a position that nothing needs.
+    async fn clean_pieces(&self, folder: &str, is_needed: impl Fn(u64) -> bool) -> Result<(), Cause> {
+        for name in self.children(folder).await? {
+            let path = self.path(format_args!("{folder}/{name}"));
             let position = match within(self.limit, self.client.get_data(&path)).await {
-                Ok((position, _)) => String::from_utf8_lossy(&position).into_owned(),
+                Ok((position, _)) => position,
                 Err(ZooKeeperError::NoNode) => continue,
                 Err(error) => return Err(self.failed(&error)),
             };
-            // Pieces that are not in the log yet are taken from whoever writes them; the writer then
-            // stages them again.
-            let is_abandoned = position.is_empty()
-                && match within(self.limit, self.client.set_data(&path, b"0", Some(0))).await {
-                    Ok(_) => true,
-                    Err(ZooKeeperError::BadVersion | ZooKeeperError::NoNode) => false,
+            let is_used = if position.is_empty() {
+                match within(self.limit, self.client.set_data(&path, ABANDONED, Some(0))).await {
+                    Ok(_) => false,
+                    // They are used by now, or deleted.
+                    Err(ZooKeeperError::BadVersion | ZooKeeperError::NoNode) => true,
                     Err(error) => return Err(self.failed(&error)),
-                };
-            if is_abandoned || (!position.is_empty() && !is_needed(&position)) {
-                self.delete_pieces(&format!("staged/{name}")).await?;
-            }
-        }
-        let used = current.snapshot.as_ref().map(|snapshot| snapshot.name.as_str());
-        for name in self.children("snapshots").await? {
-            if used != Some(&*name) {
-                self.delete_pieces(&format!("snapshots/{name}")).await?;
+                }
+            } else {
+                let position = String::from_utf8_lossy(&position);
+                position.parse().is_ok_and(&is_needed)
+            };
+            if !is_used {
+                self.delete_pieces(folder, &name).await?;
             }
         }
         Ok(())
@@ -545,8 +588,8 @@ impl Ensemble {
         children.map_err(|error| self.failed(&error))
     }
 
-    pub(super) async fn delete_pieces(&self, folder: &str) -> Result<(), Cause> {
-        let path = self.path(folder);
+    pub(super) async fn delete_pieces(&self, folder: &str, name: &str) -> Result<(), Cause> {
+        let path = self.path(format_args!("{folder}/{name}"));
         let children = match within(self.limit, self.client.list_children(&path)).await {
             Ok(children) => children,
             Err(ZooKeeperError::NoNode) => return Ok(()),
@@ -558,7 +601,7 @@ impl Ensemble {
             .collect();
         self.delete_all(children).await?;
         match within(self.limit, self.client.delete(&path, None)).await {
-            // Someone still writes there, and is about to notice.
+            // Their writer has not noticed yet; the next snapshot deletes the rest.
             Ok(()) | Err(ZooKeeperError::NoNode | ZooKeeperError::NotEmpty) => Ok(()),
             Err(error) => Err(self.failed(&error)),
         }

@@ -1,9 +1,9 @@
-//! Snapshots: the log begins anew after a position, and what is before it is deleted.
+//! Snapshots: the log then begins after a position, and what is before it is deleted.
 
 use bytes::Bytes;
-use transom_common::ambient::blocking;
+use transom_common::ambient::{blocking, uuid};
 
-use super::ensemble::{Current, Ensemble};
+use super::ensemble::{Current, Ensemble, SNAPSHOTS};
 use super::records::encode;
 use super::state::State;
 use crate::{Cause, Error};
@@ -27,14 +27,14 @@ pub(super) async fn write(
         encode(&records).map(|encoded| (Bytes::from(encoded), plain))
     });
     let (encoded, plain) = encoded.await.ok_or(Error::Closed)??;
-    let Some(pieces) = ensemble.write_pieces("snapshots", &encoded, plain).await? else {
+    let Some(pieces) = ensemble.write_pieces(SNAPSHOTS, uuid(), &encoded, plain).await? else {
         return Ok(());
     };
     let name = pieces.name.clone();
     let current = before.followed_by(position, pieces);
     if !ensemble.set_current(&current, version).await? {
         // Another daemon was faster.
-        return ensemble.delete_pieces(&format!("snapshots/{name}")).await;
+        return ensemble.delete_pieces(SNAPSHOTS, &name).await;
     }
     tracing::debug!(
         position,

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
+mod deletions;
 mod failures;
 
 use std::sync::Arc;
@@ -36,10 +37,15 @@ fn filling(length: usize) -> Bytes {
     (0..length).map(|_| rng.random_range(b' '..b'~')).collect()
 }
 
+/// A session of the store's user.
+async fn client(server: &ZooKeeper) -> zookeeper_client::Client {
+    let client = zookeeper_client::Client::connector().with_auth("digest", b"transom:secret");
+    client.connect(&server.address()).await.unwrap()
+}
+
 /// The names of the nodes below one of the store.
 async fn nodes(server: &ZooKeeper, folder: &str) -> Vec<String> {
-    let client = zookeeper_client::Client::connector().with_auth("digest", b"transom:secret");
-    let client = client.connect(&server.address()).await.unwrap();
+    let client = client(server).await;
     client.list_children(&format!("{ROOT}/{folder}")).await.unwrap()
 }
 
@@ -89,17 +95,16 @@ async fn daemons_see_each_others_writes_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_batches_are_atomic_and_leave_nothing() {
     let server = ZooKeeper::start().await;
-    // Without optimizations, 32 MiB take seconds.
-    let patient = || ZooKeeperStore::open(settings(&server.address()), Duration::from_mins(1));
-    let (one, two) = (patient(), patient());
-    let value = filling(limits::MAX_VALUE);
+    let (one, two) = (open(&server.address()), open(&server.address()));
+    let value = filling(3 << 20);
     let batch = Batch::new().put("large/a", value.clone(), Expect::Absent).put(
         "large/b",
         value.clone(),
         Expect::Absent,
     );
     let versions = one.commit(batch.clone()).await.unwrap();
-    assert!(matches!(two.commit(batch).await, Err(Error::Conflict { .. })));
+    let rejected = two.commit(batch).await;
+    assert!(matches!(rejected, Err(Error::Conflict { .. })), "{rejected:?}");
     let found = two.scan("large/").await.unwrap();
     assert_eq!(
         found.iter().map(|entry| entry.version).collect::<Vec<_>>(),
@@ -121,7 +126,7 @@ async fn large_batches_are_atomic_and_leave_nothing() {
     })
     .await;
     drop((one, two));
-    let later = patient();
+    let later = open(&server.address());
     assert_eq!(later.scan("large/").await.unwrap(), found);
     assert_eq!(later.scan("more/").await.unwrap().len(), 5);
 }
@@ -169,7 +174,7 @@ async fn many_writes_are_few_transactions() {
     let writes = (0..1000).map(|number| {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
-            // Spread over a second.
+            // The load is what is tested: a write each millisecond.
             tokio::time::sleep(Duration::from_millis(number)).await;
             store
                 .put(&format!("k/{number}"), "x".into(), Expect::Absent)

@@ -1,6 +1,7 @@
 //! TLS to the servers. The client library's own would bring a second crypto library, so its
-//! connections go to ports on loopback, from where this process forwards them in TLS. Who connects
-//! there reaches the servers as over the network: without the store's user.
+//! connections go to ports on loopback, from where this process forwards them in TLS. Another
+//! program of the machine that connects there reaches the servers as over the network: without the
+//! store's user.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

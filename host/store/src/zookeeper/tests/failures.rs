@@ -50,7 +50,7 @@ async fn numbers_are_not_reused_after_the_ensemble_lost_its_data() {
     server.stop().await;
     server.delete_data();
     server.start_again().await;
-    // Another daemon finds nothing and begins anew. The first one must not write to it what it knows.
+    // Another daemon finds nothing and creates a new store. The first one must not write to it what it knows.
     let other = open(&server.address());
     recovered(&other).await;
     assert!(other.put("b", "1".into(), Expect::Absent).await.unwrap() > version);
@@ -148,7 +148,7 @@ async fn acknowledged_writes_are_kept_in_order_whatever_fails() {
     assert!(operations > 500, "seed {seed}: {operations} operations");
 }
 
-/// Lets something fail for a while.
+/// Lets something fail. The sleeps are how long it lasts.
 async fn fail(ensemble: &mut Ensemble, rng: &mut StdRng) -> String {
     let leader = ensemble.leader().await;
     let follower = (leader + 1) % 3;
