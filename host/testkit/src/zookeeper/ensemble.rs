@@ -147,7 +147,7 @@ async fn proxy(
         while let Ok((near, _)) = listener.accept().await {
             let cut = cut.clone();
             tokio::spawn(async move {
-                // A refused connection ends that of the caller.
+                // Without a listener there, the connection of the caller ends.
                 let Ok(far) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else {
                     return;
                 };
