@@ -35,6 +35,8 @@ mod scheduler;
 mod store;
 pub mod usage;
 mod wait;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod proxies;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

@@ -1,18 +1,15 @@
 //! Three servers that can be killed, paused and cut off from each other and from their clients.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::Process;
+use crate::proxies::Proxies;
 use crate::{WAIT_TIMEOUT, free_port};
 
 /// The number of servers.
@@ -26,14 +23,13 @@ pub const CLIENTS: usize = SERVERS;
 pub struct Ensemble {
     servers: Vec<Process>,
     clients: Vec<SocketAddr>,
-    /// Bytes from the first to the second wait.
-    cut: watch::Sender<BTreeSet<(usize, usize)>>,
+    proxies: Proxies,
 }
 
 impl Ensemble {
     /// Starts the servers and waits until one of them leads.
     pub async fn start() -> Self {
-        let cut = watch::Sender::new(BTreeSet::new());
+        let proxies = Proxies::default();
         let ports: Vec<u16> = (0..3 * SERVERS).map(|_| free_port()).collect();
         let (client_ports, rest) = ports.split_at(SERVERS);
         let (quorum_ports, election_ports) = rest.split_at(SERVERS);
@@ -44,7 +40,7 @@ impl Ensemble {
                 let mut way = [quorum_ports[other], election_ports[other]];
                 if other != number {
                     for port in &mut way {
-                        *port = proxy((number, other), *port, &cut).await.port();
+                        *port = proxies.proxy((number, other), *port).await.port();
                     }
                 }
                 let [quorum, election] = way;
@@ -52,13 +48,13 @@ impl Ensemble {
             }
             let server = Process::new(*client_port, &members);
             std::fs::write(server.dir.path().join("data/myid"), (number + 1).to_string()).unwrap();
-            clients.push(proxy((CLIENTS, number), server.port, &cut).await);
+            clients.push(proxies.proxy((CLIENTS, number), server.port).await);
             servers.push(server);
         }
         let mut ensemble = Self {
             servers,
             clients,
-            cut,
+            proxies,
         };
         for number in 0..SERVERS {
             ensemble.start_again(number);
@@ -116,14 +112,12 @@ impl Ensemble {
 
     /// Lets bytes from one server to another one, or from or to the clients, wait.
     pub fn cut(&self, from: usize, to: usize) {
-        self.cut.send_modify(|cut| {
-            cut.insert((from, to));
-        });
+        self.proxies.cut(from, to);
     }
 
     /// Lets all bytes pass again.
     pub fn heal(&self) {
-        self.cut.send_modify(BTreeSet::clear);
+        self.proxies.heal();
     }
 
     fn signal(&self, server: usize, signal: Signal) {
@@ -132,53 +126,4 @@ impl Ensemble {
             kill(Pid::from_raw(id.try_into().unwrap()), signal).unwrap();
         }
     }
-}
-
-/// A proxy on the way from one to another, in front of a port; it ends with the test's runtime.
-async fn proxy(
-    (from, to): (usize, usize),
-    port: u16,
-    cut: &watch::Sender<BTreeSet<(usize, usize)>>,
-) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let cut = cut.subscribe();
-    tokio::spawn(async move {
-        while let Ok((near, _)) = listener.accept().await {
-            let cut = cut.clone();
-            tokio::spawn(async move {
-                // Without a listener there, the connection of the caller ends.
-                let Ok(far) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else {
-                    return;
-                };
-                let _ = (near.set_nodelay(true), far.set_nodelay(true));
-                let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-                tokio::select! {
-                    () = pass(near_in, far_out, (from, to), cut.clone()) => {}
-                    () = pass(far_in, near_out, (to, from), cut) => {}
-                }
-            });
-        }
-    });
-    address
-}
-
-/// Passes bytes on until the connection ends.
-async fn pass(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    way: (usize, usize),
-    mut cut: watch::Receiver<BTreeSet<(usize, usize)>>,
-) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if cut.wait_for(|cut| !cut.contains(&way)).await.is_err() {
-            return;
-        }
-        if to.write_all(&buffer[..count]).await.is_err() {
-            return;
-        }
-    }
-    // The end of a connection does not pass either.
-    let _ = cut.wait_for(|cut| !cut.contains(&way)).await;
 }
