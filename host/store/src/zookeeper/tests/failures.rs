@@ -2,21 +2,12 @@
 
 use std::time::Instant;
 
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use transom_testkit::zookeeper::{CLIENTS, Ensemble};
 
 use super::*;
-use crate::histories::History;
-
-/// Waits until a store answers again, and returns what it does.
-async fn recovered(store: &Arc<dyn Store>) {
-    eventually("the store answers", || async {
-        let put = store.put("recovered", "x".into(), Expect::Any).await;
-        put.map(drop).map_err(|error| transom_common::error_chain(&error))
-    })
-    .await;
-}
+use crate::histories::{self, recovered};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn store_survives_a_restart_and_calls_fail_meanwhile() {
@@ -101,51 +92,13 @@ async fn calls_fail_at_once_while_the_quorum_is_lost() {
 /// Three daemons on an ensemble whose servers are killed, paused and cut off, and whose quorum is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_are_kept_in_order_whatever_fails() {
-    let seed: u64 =
-        std::env::var("HISTORY_SEED").map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
-    let faults: u32 = std::env::var("HISTORY_FAULTS").map_or(4, |faults| faults.parse().unwrap());
-    let mut rng = StdRng::seed_from_u64(seed);
     let mut ensemble = Ensemble::start().await;
-    let history = Arc::new(History::default());
     let stores: Vec<Arc<dyn Store>> = (0..3).map(|_| open(&ensemble.address())).collect();
-    let daemons: Vec<_> = stores
-        .iter()
-        .enumerate()
-        .map(|(number, store)| {
-            let daemon =
-                Arc::clone(&history).daemon(format!("daemon-{number}"), Arc::clone(store), rng.random());
-            tokio::spawn(daemon)
-        })
-        .collect();
-    let mut done = Vec::new();
-    for _ in 0..faults {
-        done.push(fail(&mut ensemble, &mut rng).await);
-        println!("seed {seed}: {done:?}");
-        // Until something is written again, and some more.
-        recovered(&stores[0]).await;
-        let before = history.len();
-        eventually("the daemons go on", || async {
-            if history.len() > before + 200 {
-                Ok(())
-            } else {
-                Err(history.len().to_string())
-            }
-        })
-        .await;
-    }
-    history.stop();
-    for daemon in daemons {
-        daemon.await.unwrap();
-    }
-    recovered(&stores[1]).await;
-    let violations = history.check(&*stores[1]).await;
-    let operations = history.len();
-    println!("seed {seed}: {operations} operations, faults: {done:?}");
-    assert!(
-        violations.is_empty(),
-        "seed {seed}, faults {done:?}: {violations:#?}"
-    );
-    assert!(operations > 500, "seed {seed}: {operations} operations");
+    let observer = Arc::clone(&stores[0]);
+    histories::run(stores, &observer, false, async |rng| {
+        fail(&mut ensemble, rng).await
+    })
+    .await;
 }
 
 /// Lets something fail. The sleeps are how long it lasts.
