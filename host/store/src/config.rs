@@ -5,21 +5,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use ::redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 use transom_common::{Secret, ZooKeeperPath};
 
 use crate::file::FileStore;
 use crate::redis::RedisStore;
+use crate::redis::servers::{Place, Servers, sentinels};
 use crate::zookeeper::{Settings as ZooKeeper, ZooKeeperStore};
 use crate::{Error, Result, Store};
+
+/// The prefix of the address of Sentinels.
+const SENTINEL: &str = "redis-sentinel://";
 
 /// The configuration of a store. The value in the address, if any, applies to a field that is
 /// `None`.
 #[derive(Clone)]
 pub struct Config {
     /// The address: `file:DIR`, `zk://[USER:PASSWORD@]HOST:PORT,HOST:PORT/PATH`, `HOST:PORT` (a Redis; an
-    /// IPv6 address in square brackets), or `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, with
-    /// `rediss` for TLS.
+    /// IPv6 address in square brackets), `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, with
+    /// `rediss` for TLS, or `redis-sentinel://[USER[:PASSWORD]@]HOST[:PORT],…/NAME[/DATABASE]`.
     pub server: String,
     /// The user of the server; without one the password is that of the default user of a Redis.
     pub user: Option<String>,
@@ -27,6 +31,13 @@ pub struct Config {
     pub password: Option<Secret>,
     /// The number of the Redis database, from 0.
     pub database: Option<u16>,
+    /// The user at the Sentinels, which do not know those of the Redis.
+    pub sentinel_user: Option<String>,
+    /// The password at the Sentinels.
+    pub sentinel_password: Option<Secret>,
+    /// The number of replicas that have to confirm a write before it is acknowledged. `None`: 1 with
+    /// Sentinels, and 0 without.
+    pub replicas: Option<u32>,
     /// TLS to the server; `rediss://` alone means TLS with the system's root certificates.
     pub tls: Option<Tls>,
     /// Whether a state in ZooKeeper may be one that anyone can read and change, as all nodes are that
@@ -45,6 +56,9 @@ impl fmt::Debug for Config {
             .field("user", &self.user)
             .field("password", &self.password)
             .field("database", &self.database)
+            .field("sentinel_user", &self.sentinel_user)
+            .field("sentinel_password", &self.sentinel_password)
+            .field("replicas", &self.replicas)
             .field("tls", &self.tls)
             .field("world_access", &self.world_access)
             .field("call_timeout", &self.call_timeout)
@@ -80,6 +94,9 @@ impl Config {
             user: None,
             password: None,
             database: None,
+            sentinel_user: None,
+            sentinel_password: None,
+            replicas: None,
             tls: None,
             world_access: false,
             call_timeout: Duration::from_secs(5),
@@ -99,12 +116,13 @@ impl Config {
     pub async fn open(self) -> Result<Arc<dyn Store>> {
         match self.backend()? {
             Backend::File(dir) => Ok(Arc::new(FileStore::open(dir).await?)),
-            Backend::Redis(server) => Ok(Arc::new(RedisStore::open(
-                *server,
-                self.tls.and_then(|tls| tls.authorities),
-                self.call_timeout,
-                self.connect_timeout,
-            )?)),
+            Backend::Redis(servers) => {
+                let (call, connect) = (self.call_timeout, self.connect_timeout);
+                let store = RedisStore::open(*servers, call, connect);
+                Ok(Arc::new(
+                    store.map_err(|reason| self.unsupported(&reason.to_string()))?,
+                ))
+            }
             Backend::ZooKeeper(settings) => Ok(Arc::new(ZooKeeperStore::open(settings, self.call_timeout))),
         }
     }
@@ -128,12 +146,7 @@ impl Config {
     pub fn addresses(&self) -> Result<Vec<(String, u16)>> {
         Ok(match self.backend()? {
             Backend::File(_) => Vec::new(),
-            Backend::Redis(info) => match info.addr() {
-                ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                    vec![(host.clone(), *port)]
-                }
-                _ => Vec::new(),
-            },
+            Backend::Redis(servers) => servers.addresses(),
             Backend::ZooKeeper(settings) => settings.servers().collect(),
         })
     }
@@ -155,27 +168,58 @@ impl Config {
         if server.starts_with(ZooKeeperPath::SCHEME) {
             return self.zookeeper(server).map(Backend::ZooKeeper);
         }
-        let (addr, from_url) = if server.contains("://") {
+        let (place, from_url) = if let Some(rest) = server.strip_prefix(SENTINEL) {
+            sentinels(rest).map_err(|reason| self.unsupported(&reason))?
+        } else if server.contains("://") {
             let info = server
                 .into_connection_info()
                 .map_err(|source| self.unsupported(&source.to_string()))?;
-            (info.addr().clone(), info.redis_settings().clone())
+            (Place::Address(info.addr().clone()), info.redis_settings().clone())
         } else {
             let (host, port) = host_and_port(server).map_err(|reason| self.unsupported(reason))?;
-            (ConnectionAddr::Tcp(host, port), RedisConnectionInfo::default())
+            (
+                Place::Address(ConnectionAddr::Tcp(host, port)),
+                RedisConnectionInfo::default(),
+            )
         };
-        let info = self
-            .secured(addr)?
-            .into_connection_info()
-            .map_err(|source| self.unsupported(&source.to_string()))?
-            .set_redis_settings(self.settings(from_url)?);
-        Ok(Backend::Redis(Box::new(info)))
+        self.redis(place, from_url).map(Box::new).map(Backend::Redis)
+    }
+
+    fn redis(&self, mut place: Place, from_url: RedisConnectionInfo) -> Result<Servers> {
+        let replicas = match &mut place {
+            Place::Address(ConnectionAddr::Unix(_)) => return Err(self.unsupported("it is a socket file")),
+            Place::Address(_) if self.sentinel_user.is_some() || self.sentinel_password.is_some() => {
+                return Err(self.unsupported("the credentials of Sentinels need an address of Sentinels"));
+            }
+            Place::Address(_) => self.replicas.unwrap_or(0),
+            Place::Sentinels { settings, .. } => {
+                let (user, password) = (self.sentinel_user.as_deref(), self.sentinel_password.as_ref());
+                *settings = self.settings(std::mem::take(settings), user, password)?;
+                self.replicas.unwrap_or(1)
+            }
+        };
+        if replicas == 0 && matches!(place, Place::Sentinels { .. }) {
+            return Err(self.unsupported("without a replica that confirms writes a failover would lose them"));
+        }
+        let mut settings = self.settings(from_url, self.user.as_deref(), self.password.as_ref())?;
+        if let Some(database) = self.database {
+            settings = settings.set_db(database.into());
+        }
+        if u16::try_from(settings.db()).is_err() {
+            return Err(self.unsupported("the number of the database is out of range"));
+        }
+        Ok(Servers {
+            place,
+            settings,
+            tls: self.tls.clone(),
+            replicas,
+        })
     }
 
     fn zookeeper(&self, server: &str) -> Result<ZooKeeper> {
         let path = ZooKeeperPath::parse(server).map_err(|reason| self.unsupported(reason))?;
-        if self.database.is_some() {
-            return Err(self.unsupported("the number of a database belongs to a Redis"));
+        if self.database.is_some() || self.replicas.is_some() {
+            return Err(self.unsupported("a database and replicas belong to a Redis"));
         }
         if self.tls.as_ref().is_some_and(|tls| !tls.verify) {
             return Err(self.unsupported(
@@ -204,34 +248,17 @@ impl Config {
         })
     }
 
-    /// The address, with TLS if configured.
-    fn secured(&self, addr: ConnectionAddr) -> Result<ConnectionAddr> {
-        Ok(match (addr, &self.tls) {
-            (ConnectionAddr::Unix(_), _) => return Err(self.unsupported("it is a socket file")),
-            (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
-                ConnectionAddr::TcpTls {
-                    host,
-                    port,
-                    insecure: !tls.verify,
-                    tls_params: None,
-                }
-            }
-            (addr, _) => addr,
-        })
-    }
-
-    fn settings(&self, mut settings: RedisConnectionInfo) -> Result<RedisConnectionInfo> {
-        if let Some(user) = &self.user {
+    fn settings(
+        &self,
+        mut settings: RedisConnectionInfo,
+        user: Option<&str>,
+        password: Option<&Secret>,
+    ) -> Result<RedisConnectionInfo> {
+        if let Some(user) = user {
             settings = settings.set_username(user);
         }
-        if let Some(password) = &self.password {
+        if let Some(password) = password {
             settings = settings.set_password(password.reveal());
-        }
-        if let Some(database) = self.database {
-            settings = settings.set_db(database.into());
-        }
-        if u16::try_from(settings.db()).is_err() {
-            return Err(self.unsupported("the number of the database is out of range"));
         }
         if settings.username().is_some() && settings.password().is_none() {
             return Err(self.unsupported("it has a user without a password"));
@@ -250,7 +277,7 @@ impl Config {
 /// The kind of store that an address names.
 pub(crate) enum Backend {
     File(PathBuf),
-    Redis(Box<ConnectionInfo>),
+    Redis(Box<Servers>),
     ZooKeeper(ZooKeeper),
 }
 
@@ -289,13 +316,73 @@ fn without_secrets(server: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ::redis::ConnectionInfo;
+
     use super::*;
 
-    fn redis(config: &Config) -> ConnectionInfo {
+    fn servers(config: &Config) -> Servers {
         match config.backend() {
-            Ok(Backend::Redis(info)) => *info,
+            Ok(Backend::Redis(servers)) => *servers,
             Ok(_) => panic!("{config:?} is no Redis"),
             Err(rejected) => panic!("{rejected}"),
+        }
+    }
+
+    fn redis(config: &Config) -> ConnectionInfo {
+        let servers = servers(config);
+        match &servers.place {
+            Place::Address(address) => servers.info(address.clone(), &servers.settings).unwrap(),
+            Place::Sentinels { .. } => panic!("{config:?} has Sentinels"),
+        }
+    }
+
+    #[test]
+    fn addresses_of_sentinels_are_parsed() {
+        let config = Config {
+            sentinel_password: Some("s".into()),
+            ..Config::new("redis-sentinel://me:se%40cret@h1:1,[::1]:2,h3/transom/3")
+        };
+        let found = servers(&config);
+        let Place::Sentinels {
+            servers,
+            name,
+            settings,
+        } = &found.place
+        else {
+            panic!("{config:?} has no Sentinels");
+        };
+        let expected = [
+            ("h1".to_owned(), 1),
+            ("::1".to_owned(), 2),
+            ("h3".to_owned(), 26379),
+        ];
+        assert_eq!((&servers[..], &**name), (&expected[..], "transom"));
+        assert_eq!(config.addresses().unwrap(), expected);
+        assert_eq!((settings.username(), settings.password()), (None, Some("s")));
+        let settings = &found.settings;
+        assert_eq!(
+            (
+                settings.username(),
+                settings.password(),
+                settings.db(),
+                found.replicas
+            ),
+            (Some("me"), Some("se@cret"), 3, 1)
+        );
+        for config in [
+            Config {
+                replicas: Some(0),
+                ..config.clone()
+            },
+            Config {
+                server: "h:1".to_owned(),
+                ..config
+            },
+        ] {
+            assert!(
+                matches!(config.addresses(), Err(Error::Unsupported { .. })),
+                "{config:?}"
+            );
         }
     }
 
@@ -419,6 +506,11 @@ mod tests {
             ("redis://h:1/-1", "out of range"),
             ("redis://h:1/70000", "out of range"),
             ("redis://me@h:1", "without a password"),
+            ("redis-sentinel://h1:1,h2:2", "with the name of the primary"),
+            ("redis-sentinel://h1:1,h2:2/", "with the name of the primary"),
+            ("redis-sentinel://h1:1,/transom", "with the name of the primary"),
+            ("redis-sentinel://h1:1/a b", "with the name of the primary"),
+            ("redis-sentinel://h1:1/transom/x", "database number"),
             ("zk://h:2181", "the path is missing"),
             ("zk://h:2181/", "the root of ZooKeeper"),
             ("zk://h/transom", "not host:port"),

@@ -91,8 +91,8 @@ pub enum Error {
     /// This version cannot open the configured address, or its settings are invalid.
     #[error(
         "`{server}` is not a valid store address: {reason}; write `file:DIR` for the embedded store, \
-         `zk://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH` for ZooKeeper, or `HOST:PORT`, `redis://HOST:PORT/DATABASE` or \
-         `rediss://…` (TLS) for a Redis"
+         `zk://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH` for ZooKeeper, or `HOST:PORT`, `redis://HOST:PORT/DATABASE`, \
+         `rediss://…` (TLS) or `redis-sentinel://HOST:PORT,HOST:PORT,HOST:PORT/NAME` for a Redis"
     )]
     Unsupported {
         /// The configured address, without user and password.

@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::config::{Backend, Config};
-use crate::redis::client;
+use crate::redis::connection::field;
+use crate::redis::servers::Servers;
 use crate::{Cause, Error, Result};
 
 /// Bytes of an answer to `srvr` that are read.
@@ -56,6 +57,14 @@ pub struct RedisSettings {
     pub evicts: Option<bool>,
     /// The server's clock, as the time since 1970.
     pub time: Option<Duration>,
+    /// The number of connected replicas.
+    pub connected: Option<u32>,
+    /// The number of replicas that confirm each write; 0: a failover loses writes.
+    pub replicas: u32,
+    /// Whether the server rejects writes while it has too few replicas (`min-replicas-to-write`).
+    pub rejects_alone: Option<bool>,
+    /// What each Sentinel answers, by its address: the address of the primary, or an error.
+    pub sentinels: Vec<(String, std::result::Result<String, String>)>,
 }
 
 impl Config {
@@ -66,9 +75,9 @@ impl Config {
     /// [`Error::Unsupported`] when the address is invalid, [`Error::Unavailable`] when the server
     /// cannot be reached or rejects the credentials.
     pub async fn inspect(&self) -> Result<Inspection> {
-        let server = match self.backend()? {
-            Backend::File(dir) => return Ok(Inspection::File(dir)),
-            Backend::Redis(server) => *server,
+        match self.backend()? {
+            Backend::File(dir) => Ok(Inspection::File(dir)),
+            Backend::Redis(servers) => self.inspect_redis(&servers).await,
             Backend::ZooKeeper(settings) => {
                 let accepted = crate::zookeeper::accepts(&settings).await;
                 accepted.map_err(|source| Error::Unavailable {
@@ -81,21 +90,23 @@ impl Config {
                     let answer = answer.ok().and_then(std::result::Result::ok).unwrap_or_default();
                     servers.push(of_srvr(format!("{host}:{port}"), &answer));
                 }
-                return Ok(Inspection::ZooKeeper(servers));
+                Ok(Inspection::ZooKeeper(servers))
             }
-        };
+        }
+    }
+
+    async fn inspect_redis(&self, servers: &Servers) -> Result<Inspection> {
         let unavailable = |source| Error::Unavailable {
             what: "inspect its server",
             source,
         };
-        let authorities = self.tls.as_ref().and_then(|tls| tls.authorities.clone());
-        let client = client(server, authorities).map_err(unavailable)?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.connect_timeout));
-        let connected = client.get_multiplexed_async_connection_with_config(&config);
-        let connected = timeout(self.connect_timeout, connected).await;
         let after = self.connect_timeout;
+        let client = servers.primary(after).await.map_err(unavailable)?.client;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(after))
+            .set_response_timeout(Some(after));
+        let connected = client.get_multiplexed_async_connection_with_config(&config);
+        let connected = timeout(after, connected).await;
         let mut connection = connected
             .map_err(|_| unavailable(format!("no connection within {after:?}").into()))?
             .map_err(|error| unavailable(Cause::from(error)))?;
@@ -103,7 +114,11 @@ impl Config {
             .query_async::<()>(&mut connection)
             .await
             .map_err(|error| unavailable(Cause::from(error)))?;
-        Ok(Inspection::Redis(settings(&mut connection).await))
+        Ok(Inspection::Redis(RedisSettings {
+            replicas: servers.replicas,
+            sentinels: servers.answers(after).await,
+            ..settings(&mut connection).await
+        }))
     }
 }
 
@@ -161,20 +176,17 @@ async fn settings(connection: &mut MultiplexedConnection) -> RedisSettings {
 }
 
 fn of_info(info: &str) -> RedisSettings {
-    let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .map(str::to_owned)
-    };
+    let field = |name| field(info, name).map(str::to_owned);
     let limited = field("maxmemory").map(|bytes| bytes != "0");
     let policy = field("maxmemory_policy").map(|policy| policy != "noeviction");
     RedisSettings {
         version: field("redis_version"),
         role: field("role"),
         append_only: field("aof_enabled").map(|enabled| enabled == "1"),
-        append_fsync: None,
         evicts: limited.zip(policy).map(|(limited, evicts)| limited && evicts),
-        time: None,
+        connected: field("connected_slaves").and_then(|count| count.parse().ok()),
+        rejects_alone: field("role").map(|_| field("min_slaves_good_slaves").is_some()),
+        ..RedisSettings::default()
     }
 }
 
@@ -203,14 +215,15 @@ mod tests {
     #[test]
     fn settings_are_read_from_info() {
         let info = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:0\r\nmaxmemory:1048576\r\n\
-                    maxmemory_policy:allkeys-lru\r\n";
+                    maxmemory_policy:allkeys-lru\r\nconnected_slaves:2\r\n";
         let expected = RedisSettings {
             version: Some("7.0.15".to_owned()),
             role: Some("master".to_owned()),
             append_only: Some(false),
-            append_fsync: None,
             evicts: Some(true),
-            time: None,
+            connected: Some(2),
+            rejects_alone: Some(false),
+            ..RedisSettings::default()
         };
         assert_eq!(of_info(info), expected);
         assert_eq!(of_info(""), RedisSettings::default());

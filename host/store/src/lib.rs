@@ -111,6 +111,9 @@ impl Expect {
 pub enum Durability {
     /// Nothing: a commit returns after it is on disk.
     Synced,
+    /// Nothing, as long as one server of those that acknowledged a write keeps it, and a failover
+    /// chooses one of them.
+    Replicated,
     /// The server has an append-only file; its setting `appendfsync` decides how much of it is on
     /// disk.
     Appended,
@@ -126,6 +129,7 @@ impl Durability {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Synced => "synced",
+            Self::Replicated => "replicated",
             Self::Appended => "appended",
             Self::Volatile => "volatile",
             Self::Unknown => "unknown",
@@ -226,7 +230,7 @@ pub trait Store: Debug + Send + Sync {
 
 /// Opens the store at `server`: `file:DIR` is the embedded store in that directory, which is
 /// created if it is missing; `zk://…` is a ZooKeeper; `HOST:PORT`, `redis://…` and `rediss://…` are a
-/// Redis. Short for
+/// Redis, and `redis-sentinel://…` is one that fails over. Short for
 /// [`Config::open`].
 ///
 /// # Errors

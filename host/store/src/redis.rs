@@ -18,31 +18,41 @@
 //! batches. The store logs a warning about these settings and about a `maxmemory-policy` that
 //! evicts keys. Versions and fencing numbers follow the server's clock, in microseconds, so that
 //! even a server that lost its data assigns none twice.
+//!
+//! **Failover**: with Sentinels (`redis/servers.rs`), or a number of replicas in the configuration,
+//! no call is answered before so many replicas have confirmed what it wrote or read, and a replica
+//! that became the primary begins an epoch (`redis/replication.rs`).
 
-mod connection;
+pub(crate) mod connection;
+mod replication;
 mod scan;
 mod scripts;
+pub(crate) mod servers;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Client, ConnectionInfo, ProtocolVersion, ScriptInvocation, TlsCertificates};
+use ::redis::{ProtocolVersion, ScriptInvocation};
 use async_trait::async_trait;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use tokio::time::Instant;
 
 use crate::watch::Feed;
 use crate::{Batch, Cause, Durability, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
 use connection::{Link, Outage};
 use scripts::{Reply, SCRIPTS};
+use servers::Servers;
 
 const VERSIONS: &str = "transom:versions";
 const INDEX: &str = "transom:index";
 const COUNTER: &str = "transom:version";
 const FENCING: &str = "transom:fencing";
+/// The epoch, the longest time to live of a lease, and a key that exists while no lease is granted
+/// (`replication`).
+const EPOCH: &str = "transom:epoch";
+const LONGEST: &str = "transom:longest-lease";
+const WAITING: &str = "transom:leases-wait";
 
 fn lease_key(name: &str) -> String {
     format!("{name}:lease")
@@ -60,39 +70,25 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Starts connecting to `server` and returns immediately. Must be called within a Tokio
-    /// runtime.
+    /// Starts connecting and returns immediately. Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when `authorities` contains no valid certificates.
+    /// The certificates in the configuration are invalid.
     pub(crate) fn open(
-        server: ConnectionInfo,
-        authorities: Option<Vec<u8>>,
+        mut servers: Servers,
         call_timeout: Duration,
         connect_timeout: Duration,
-    ) -> Result<Self> {
+    ) -> std::result::Result<Self, Cause> {
         // Fails if the process already has a crypto provider, which is then used.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let address: Arc<str> = server.addr().to_string().into();
-        let settings = server.redis_settings().clone();
-        let channel: Arc<str> = format!("transom:{}:changes", settings.db()).into();
-        let settings = settings
+        servers.settings = servers
+            .settings
             .set_protocol(ProtocolVersion::RESP3)
             .set_skip_set_lib_name();
-        let client = client(server.set_redis_settings(settings), authorities).map_err(|source| {
-            Error::Unsupported {
-                server: address.to_string(),
-                reason: source.to_string(),
-            }
-        })?;
+        servers.check_tls()?;
+        let channel: Arc<str> = format!("transom:{}:changes", servers.settings.db()).into();
         let feed = Feed::default();
-        let link = Link::start(
-            client,
-            address,
-            Arc::clone(&channel),
-            feed.clone(),
-            connect_timeout,
-        );
+        let link = Link::start(servers, Arc::clone(&channel), feed.clone(), connect_timeout);
         Ok(Self {
             link,
             feed,
@@ -101,15 +97,20 @@ impl RedisStore {
         })
     }
 
-    /// Runs a script with a timeout. `what` ends the sentence "the store cannot …".
+    /// Runs a script with a timeout, and waits until replicas have confirmed what it saw. `what` ends
+    /// the sentence "the store cannot …".
     async fn run(&self, what: &'static str, script: &ScriptInvocation<'_>) -> Result<Reply> {
         let call = async {
-            let mut connection = self.link.connection().await?;
-            let reply = script.invoke_async::<::redis::Value>(&mut connection).await;
-            reply.map_err(|source| {
+            let mut live = self.link.connection().await?;
+            let reply = script.invoke_async::<::redis::Value>(&mut live.connection).await;
+            let reply = reply.map_err(|source| {
                 self.link.report_error(&source);
                 Cause::from(source)
-            })
+            })?;
+            live.confirmed()
+                .await
+                .inspect_err(|_| self.link.report_replaced())?;
+            Ok(reply)
         };
         match tokio::time::timeout(self.call_timeout, call).await {
             Ok(Ok(value)) => Reply::new(value),
@@ -130,7 +131,7 @@ impl RedisStore {
 
     fn committing<'s>(&self, batch: &Batch) -> ScriptInvocation<'s> {
         let mut script = SCRIPTS.commit.prepare_invoke();
-        script.key(VERSIONS).key(INDEX).key(COUNTER);
+        script.key(VERSIONS).key(INDEX).key(COUNTER).key(EPOCH);
         script.arg(&*self.channel).arg(batch.fences().len());
         for fence in batch.fences() {
             script.key(lease_key(&fence.lease)).arg(fence.fencing);
@@ -174,7 +175,15 @@ impl Store for RedisStore {
         limits::batch(&batch)?;
         let mut reply = self.run("write", &self.committing(&batch)).await?;
         match reply.text()?.as_str() {
-            "ok" => batch.changes().iter().map(|_| reply.number()).collect(),
+            "ok" => {
+                let versions: Vec<u64> = batch
+                    .changes()
+                    .iter()
+                    .map(|_| reply.number())
+                    .collect::<Result<_>>()?;
+                self.link.acknowledged(versions.iter().copied().max());
+                Ok(versions)
+            }
             "conflict" => Err(Error::Conflict {
                 key: reply.text()?,
                 found: reply.optional_number()?,
@@ -198,6 +207,7 @@ impl Store for RedisStore {
         limits::acquire(name, holder, ttl)?;
         let mut script = SCRIPTS.acquire.prepare_invoke();
         script.key(lease_key(name)).key(FENCING);
+        script.key(EPOCH).key(LONGEST).key(WAITING);
         script.arg(holder).arg(milliseconds(ttl));
         let expires = Instant::now() + ttl;
         let mut reply = self.run("grant a lease", &script).await?;
@@ -221,7 +231,7 @@ impl Store for RedisStore {
     async fn renew(&self, lease: &Lease) -> Result<Lease> {
         limits::acquire(&lease.name, &lease.holder, lease.ttl)?;
         let mut script = SCRIPTS.renew.prepare_invoke();
-        script.key(lease_key(&lease.name));
+        script.key(lease_key(&lease.name)).key(EPOCH);
         script.arg(lease.fencing).arg(milliseconds(lease.ttl));
         let expires = Instant::now() + lease.ttl;
         let mut reply = self.run("renew a lease", &script).await?;
@@ -249,7 +259,7 @@ impl Store for RedisStore {
     async fn lease(&self, name: &str) -> Result<Option<Lease>> {
         limits::lease(name)?;
         let mut script = SCRIPTS.read_lease.prepare_invoke();
-        script.key(lease_key(name));
+        script.key(lease_key(name)).key(EPOCH).key(WAITING);
         let mut reply = self.run("read a lease", &script).await?;
         let Some(holder) = reply.optional_text()? else {
             return Ok(None);
@@ -278,23 +288,4 @@ impl Store for RedisStore {
 /// Rounded up, so that the server never expires a lease before its holder expects it.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn client(
-    server: ConnectionInfo,
-    authorities: Option<Vec<u8>>,
-) -> std::result::Result<Client, Cause> {
-    let Some(authorities) = authorities else {
-        return Ok(Client::open(server)?);
-    };
-    let certificates =
-        CertificateDer::pem_slice_iter(&authorities).collect::<std::result::Result<Vec<_>, _>>()?;
-    if certificates.is_empty() {
-        return Err("the CA file contains no PEM certificate".into());
-    }
-    let trust = TlsCertificates {
-        client_tls: None,
-        root_cert: Some(authorities),
-    };
-    Ok(Client::build_with_tls(server, trust)?)
 }

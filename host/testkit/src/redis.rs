@@ -1,4 +1,6 @@
-//! A real Redis server on a free loopback port.
+//! A real Redis server on a free loopback port, alone or with replicas and [`Sentinels`].
+
+mod sentinels;
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,12 +8,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+
+pub use sentinels::Sentinels;
 
 use crate::{WAIT_TIMEOUT, free_port};
 
@@ -50,8 +55,11 @@ pub struct RedisServer {
     dir: TempDir,
     port: u16,
     options: Vec<String>,
-    password: bool,
+    password: Option<&'static str>,
     tls: bool,
+    /// Whether it has a configuration file, which the server may change.
+    is_configured: bool,
+    is_sentinel: bool,
     child: Option<Child>,
 }
 
@@ -71,18 +79,40 @@ impl RedisServer {
             dir: tempfile::tempdir().expect("a directory"),
             port: 0,
             options: options.iter().map(|&option| option.to_owned()).collect(),
-            password: false,
+            password: None,
             tls: false,
+            is_configured: false,
+            is_sentinel: false,
             child: None,
         }
     }
 
+    /// A server that belongs to a Redis Cluster; not started.
+    pub fn of_cluster() -> Self {
+        Self::with_options(&["--cluster-enabled", "yes"])
+    }
+
+    /// The server has a configuration file, which it changes when its role changes.
+    fn with_configuration(mut self, text: &str) -> Self {
+        std::fs::write(self.configuration(), text).expect("a file");
+        self.is_configured = true;
+        self
+    }
+
+    fn configuration(&self) -> PathBuf {
+        self.dir.path().join("redis.conf")
+    }
+
     /// The server requires [`PASSWORD`].
     #[must_use]
-    pub fn with_password(mut self) -> Self {
-        self.options
-            .extend(["--requirepass", PASSWORD].map(str::to_owned));
-        self.password = true;
+    pub fn with_password(self) -> Self {
+        self.protected(PASSWORD)
+    }
+
+    fn protected(mut self, password: &'static str) -> Self {
+        let option = ["--requirepass", password].map(str::to_owned);
+        self.options.extend(option);
+        self.password = Some(password);
         self
     }
 
@@ -152,15 +182,25 @@ impl RedisServer {
         } else {
             ["--tls-port", "0", "--port", &port]
         };
-        let mut child = server()
+        let errors = self.dir.path().join("stderr");
+        let mut command = server();
+        if self.is_configured {
+            command.arg(self.configuration());
+        }
+        if self.is_sentinel {
+            command.arg("--sentinel");
+        } else {
+            command.args(["--save", ""]);
+        }
+        let mut child = command
             .args(ports)
-            .args(["--bind", "127.0.0.1", "--save", ""])
+            .args(["--bind", "127.0.0.1"])
             .arg("--dir")
             .arg(self.dir.path())
             .args(&self.options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(std::fs::File::create(&errors).expect("a file"))
             .spawn()
             .expect("redis-server starts");
         let (sender, lines) = mpsc::sync_channel(256);
@@ -174,13 +214,13 @@ impl RedisServer {
         self.child = Some(child);
         let mut output = String::new();
         while let Ok(line) = lines.recv_timeout(WAIT_TIMEOUT) {
-            if line.contains("Ready to accept connections") {
+            if line.contains("Ready to accept connections") || line.contains("+monitor") {
                 return Ok(());
             }
             output = format!("{output}\n{line}");
         }
         self.stop();
-        Err(output)
+        Err(output + &std::fs::read_to_string(errors).unwrap_or_default())
     }
 
     /// Kills the server with SIGKILL.
@@ -212,15 +252,37 @@ impl RedisServer {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// A connection for the test itself.
-    pub async fn connect(&self, database: i64) -> MultiplexedConnection {
+    /// A section of `INFO`; empty if the server does not answer.
+    async fn info(&self, section: &str) -> String {
+        self.ask(&["INFO", section]).await.unwrap_or_default()
+    }
+
+    /// An answer, if there is one soon.
+    async fn ask<T: ::redis::FromRedisValue>(&self, words: &[&str]) -> Option<T> {
+        let answer = async {
+            let client = self.client(0);
+            let mut connection = client.get_multiplexed_async_connection().await?;
+            ::redis::Cmd::new().arg(words).query_async(&mut connection).await
+        };
+        tokio::time::timeout(Duration::from_millis(500), answer)
+            .await
+            .ok()?
+            .ok()
+    }
+
+    fn client(&self, database: i64) -> Client {
         let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), self.port);
         let mut settings = RedisConnectionInfo::default().set_db(database);
-        if self.password {
-            settings = settings.set_password(PASSWORD);
+        if let Some(password) = self.password {
+            settings = settings.set_password(password);
         }
         let info = address.into_connection_info().expect("an address");
-        let client = Client::open(info.set_redis_settings(settings)).expect("a client");
+        Client::open(info.set_redis_settings(settings)).expect("a client")
+    }
+
+    /// A connection for the test itself.
+    pub async fn connect(&self, database: i64) -> MultiplexedConnection {
+        let client = self.client(database);
         let connected = client.get_multiplexed_async_connection().await;
         connected.expect("a connection")
     }

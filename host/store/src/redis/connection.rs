@@ -1,12 +1,12 @@
 //! The connection to the server, and the task that maintains it.
 //!
-//! The task connects, subscribes to the channel of changes, probes the server every few seconds,
+//! The task finds the primary, connects, subscribes to the channel of changes, probes the server every few seconds,
 //! and reconnects after a failure. A call depends on the state of the connection. If it is
 //! connected, the call uses it. During the first attempt after a loss, the call waits. If it is
 //! unavailable, the call fails immediately.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -18,7 +18,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use transom_common::{Backoff, error_chain};
 
+use super::replication::{Live, Quorum};
 use super::scripts;
+use super::servers::Servers;
 use crate::watch::Feed;
 use crate::{Cause, Durability, Notice};
 
@@ -29,6 +31,9 @@ const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// A connection that ended sooner counts as a failed attempt.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a primary that was started waits for all replicas.
+const SETTLING: Duration = Duration::from_secs(10);
 
 /// Why the server is unavailable.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -41,6 +46,27 @@ pub(super) enum Outage {
     },
     #[error("timeout: the Redis at {address} did not answer within {after:?}")]
     Silent { address: Arc<str>, after: Duration },
+    #[error(
+        "{confirmed} of {replicas} replicas confirmed what the Redis at {address} wrote; check that its replicas run"
+    )]
+    Unconfirmed {
+        address: Arc<str>,
+        confirmed: u32,
+        replicas: u32,
+    },
+    #[error("the Redis at {address} has been replaced as the primary")]
+    Replaced { address: Arc<str> },
+    #[error("the primary is unknown: {why}")]
+    Unlocated { why: Arc<str> },
+    #[error(
+        "{replicas} of the {connected} replicas of the Redis at {address} are too few to confirm a write: two \
+         primaries could have so many; set `store.replicas` to {}", connected.div_ceil(2)
+    )]
+    Minority {
+        address: Arc<str>,
+        replicas: u32,
+        connected: u32,
+    },
     #[error("the Redis at {address} {why}")]
     Unfit { address: Arc<str>, why: &'static str },
     #[error("the store is closed")]
@@ -50,7 +76,7 @@ pub(super) enum Outage {
 #[derive(Clone)]
 enum State {
     Connecting,
-    Up(MultiplexedConnection),
+    Up(Live),
     Down(Outage),
 }
 
@@ -59,9 +85,9 @@ enum State {
 enum Report {
     /// A call received no reply: the task probes the server.
     Silent,
-    /// The server has become a replica: the task reconnects, to find the server that accepts
-    /// writes.
-    Demoted,
+    /// The server has become a replica, or its replicas confirm nothing: the task reconnects, to find
+    /// the server that accepts writes.
+    Replaced,
 }
 
 /// The connection. Dropping it ends its task.
@@ -71,6 +97,8 @@ pub(super) struct Link {
     state: watch::Receiver<State>,
     reports: mpsc::Sender<Report>,
     durability: watch::Receiver<Durability>,
+    /// The latest version of an acknowledged commit.
+    acknowledged: Arc<AtomicU64>,
     reconnector: JoinHandle<()>,
 }
 
@@ -85,19 +113,15 @@ impl std::fmt::Debug for State {
 }
 
 impl Link {
-    pub(super) fn start(
-        client: Client,
-        address: Arc<str>,
-        channel: Arc<str>,
-        feed: Feed,
-        connect_timeout: Duration,
-    ) -> Self {
+    pub(super) fn start(servers: Servers, channel: Arc<str>, feed: Feed, connect_timeout: Duration) -> Self {
+        let address: Arc<str> = servers.to_string().into();
+        let acknowledged = Arc::new(AtomicU64::new(0));
         let (state, state_receiver) = watch::channel(State::Connecting);
         // One pending report is enough.
         let (reports, reported) = mpsc::channel(1);
         let (durability_sender, durability) = watch::channel(Durability::Unknown);
         let reconnector = Reconnector {
-            client,
+            servers,
             address: Arc::clone(&address),
             channel,
             feed,
@@ -105,6 +129,8 @@ impl Link {
             state,
             reported,
             durability: durability_sender,
+            acknowledged: Arc::clone(&acknowledged),
+            epoch: None,
             warned: false,
         };
         Self {
@@ -112,6 +138,7 @@ impl Link {
             state: state_receiver,
             reports,
             durability,
+            acknowledged,
             reconnector: tokio::spawn(reconnector.run()),
         }
     }
@@ -126,14 +153,14 @@ impl Link {
     }
 
     /// The connection, after a pending attempt has ended; the caller sets the timeout.
-    pub(super) async fn connection(&self) -> Result<MultiplexedConnection, Outage> {
+    pub(super) async fn connection(&self) -> Result<Live, Outage> {
         let mut state = self.state.clone();
         let settled = state
             .wait_for(|state| !matches!(state, State::Connecting))
             .await
             .map_err(|_| Outage::Closed)?;
         match &*settled {
-            State::Up(connection) => Ok(connection.clone()),
+            State::Up(live) => Ok(live.clone()),
             State::Down(outage) => Err(outage.clone()),
             State::Connecting => Err(Outage::Closed),
         }
@@ -145,10 +172,22 @@ impl Link {
         let _ = self.reports.try_send(Report::Silent);
     }
 
+    /// Reports that the server may not be the primary any more.
+    pub(super) fn report_replaced(&self) {
+        let _ = self.reports.try_send(Report::Replaced);
+    }
+
+    /// Notes the version of an acknowledged commit, which a new primary has to know.
+    pub(super) fn acknowledged(&self, version: Option<u64>) {
+        if let Some(version) = version {
+            self.acknowledged.fetch_max(version, Ordering::Relaxed);
+        }
+    }
+
     /// Reports an error reply. The task notices a broken connection without a report.
     pub(super) fn report_error(&self, error: &RedisError) {
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
-            let _ = self.reports.try_send(Report::Demoted);
+            self.report_replaced();
         }
     }
 }
@@ -161,7 +200,7 @@ impl Drop for Link {
 
 /// The state of the task.
 struct Reconnector {
-    client: Client,
+    servers: Servers,
     address: Arc<str>,
     channel: Arc<str>,
     feed: Feed,
@@ -169,6 +208,9 @@ struct Reconnector {
     state: watch::Sender<State>,
     reported: mpsc::Receiver<Report>,
     durability: watch::Sender<Durability>,
+    acknowledged: Arc<AtomicU64>,
+    /// The epoch of the last connection.
+    epoch: Option<String>,
     /// Whether warnings about the server's configuration have been logged.
     warned: bool,
 }
@@ -179,15 +221,15 @@ impl Reconnector {
         loop {
             let push_receiver = Arc::new(PushReceiver::new(self.feed.clone()));
             match self.connect(Arc::clone(&push_receiver)).await {
-                Ok(connection) => {
+                Ok(live) => {
                     tracing::info!(address = %self.address, "connected to the store");
                     let since = Instant::now();
                     // Changes published before the subscription were missed; later ones are
                     // received. The notice is sent before calls succeed, so that a watch that
                     // begins afterwards receives no notice of earlier changes.
                     self.feed.publish([Notice::Lagged]);
-                    self.state.send_replace(State::Up(connection.clone()));
-                    let why = self.monitor(connection, &push_receiver.lost).await;
+                    self.state.send_replace(State::Up(live.clone()));
+                    let why = self.monitor(live, &push_receiver.lost).await;
                     tracing::warn!(address = %self.address, why, "lost the connection to the store");
                     push_receiver.is_closed.store(true, Ordering::Release);
                     self.state.send_replace(State::Connecting);
@@ -212,52 +254,79 @@ impl Reconnector {
         }
     }
 
-    /// One attempt: connect, authenticate, subscribe, check the server.
-    async fn connect(&mut self, push_receiver: Arc<PushReceiver>) -> Result<MultiplexedConnection, Outage> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(None)
-            .set_push_sender(move |push: PushInfo| {
-                push_receiver.receive(&push);
-                Ok::<(), std::convert::Infallible>(())
-            });
-        let attempt = async {
-            let mut connection = self
-                .client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?;
-            connection.subscribe(&*self.channel).await?;
-            let info = ::redis::cmd("INFO").query_async::<String>(&mut connection).await;
-            Ok((connection, info))
+    /// One attempt: find the primary, connect, authenticate, subscribe, check the server.
+    async fn connect(&mut self, push_receiver: Arc<PushReceiver>) -> Result<Live, Outage> {
+        let located = self.servers.primary(self.connect_timeout).await;
+        let primary = located.map_err(|error| Outage::Unlocated {
+            why: error_chain(&*error).into(),
+        })?;
+        let address: Arc<str> = primary.address.into();
+        let limit = self.connect_timeout;
+        let silent = || Outage::Silent {
+            address: Arc::clone(&address),
+            after: limit,
         };
-        let (connection, info) = timeout(self.connect_timeout, attempt)
+        let opened = timeout(limit, opened(primary.client, &self.channel, limit, push_receiver));
+        let (connection, info) = opened
             .await
-            .map_err(|_| Outage::Silent {
-                address: Arc::clone(&self.address),
-                after: self.connect_timeout,
-            })?
+            .map_err(|_| silent())?
             .map_err(|source| Outage::Rejected {
-                address: Arc::clone(&self.address),
+                address: Arc::clone(&address),
                 source,
             })?;
-        match info {
-            Ok(info) => self.check_server(&info)?,
+        let replicas = self.servers.replicas;
+        let info = match info {
+            Ok(info) => info,
+            Err(source) if replicas > 0 => return Err(Outage::Rejected { address, source }),
             // The user may lack the permission. The settings are then unknown, which is not an
             // error.
-            Err(error) => tracing::debug!(
-                error = error_chain(&error),
-                "cannot read the configuration of the Redis"
-            ),
+            Err(error) => {
+                tracing::debug!(
+                    error = error_chain(&error),
+                    "cannot read the configuration of the Redis"
+                );
+                return Ok(Live::alone(connection));
+            }
+        };
+        self.check_server(&info, &address)?;
+        if replicas == 0 {
+            return Ok(Live::alone(connection));
         }
-        Ok(connection)
+        let run = field(&info, "run_id").zip(field(&info, "master_replid"));
+        let (run, replication) = run.ok_or_else(|| Outage::Unfit {
+            address: Arc::clone(&address),
+            why: "does not say which run it is (`run_id`, `master_replid`)",
+        })?;
+        let epoch = format!("{run}/{replication}");
+        let quorum = Quorum {
+            address: Arc::clone(&address),
+            replicas,
+            to_begin: if is_settling(&info) {
+                primary.replicas.max(replicas)
+            } else {
+                replicas
+            },
+            limit,
+            epoch: epoch.clone(),
+        };
+        let joined = timeout(3 * limit, quorum.join(connection));
+        let (live, from) = joined.await.map_err(|_| silent())??;
+        let acknowledged = self.acknowledged.load(Ordering::Relaxed);
+        let earlier = self.epoch.replace(epoch.clone());
+        if acknowledged > from && earlier.is_some_and(|earlier| earlier != epoch) {
+            tracing::error!(%address, acknowledged, from, "acknowledged writes are lost: the new primary of the Redis \
+                had not received them");
+        }
+        Ok(live)
     }
 
     /// Reads the server's settings: rejects an unsuitable server, and logs risky settings once.
-    fn check_server(&mut self, info: &str) -> Result<(), Outage> {
+    fn check_server(&mut self, info: &str, address: &Arc<str>) -> Result<(), Outage> {
         let has = |line: &str| info.lines().any(|info_line| info_line == line);
-        let unfit = |why| Outage::Unfit {
-            address: Arc::clone(&self.address),
-            why,
+        let address = Arc::clone(address);
+        let unfit = |why| {
+            let address = Arc::clone(&address);
+            Outage::Unfit { address, why }
         };
         if has("loading:1") {
             return Err(unfit("is still loading its dataset"));
@@ -265,32 +334,44 @@ impl Reconnector {
         if has("role:slave") {
             return Err(unfit("is a replica, which cannot be written to"));
         }
+        if has("cluster_enabled:1") {
+            return Err(unfit(
+                "belongs to a Redis Cluster, whose scripts see a part of the keys; use one Redis, or Sentinels",
+            ));
+        }
+        let replicas = self.servers.replicas;
+        let connected = field(info, "connected_slaves")
+            .and_then(|count| count.parse().ok())
+            .unwrap_or(0);
+        // Two groups that can confirm, each with its primary, have a server in common.
+        if replicas > 0 && 2 * (replicas + 1) <= connected + 1 {
+            return Err(Outage::Minority {
+                address,
+                replicas,
+                connected,
+            });
+        }
         let durability = match (has("aof_enabled:1"), has("aof_enabled:0")) {
+            (true, _) if replicas > 0 => Durability::Replicated,
             (true, _) => Durability::Appended,
             (false, true) => Durability::Volatile,
             (false, false) => Durability::Unknown,
         };
         self.durability.send_replace(durability);
         if !std::mem::replace(&mut self.warned, true) {
-            if has("aof_enabled:0") {
-                tracing::warn!(address = %self.address, "the Redis has no append-only file: the last writes \
-                    are lost when it crashes (set `appendonly yes` and `appendfsync always`)");
-            }
-            if !has("maxmemory:0") && !has("maxmemory_policy:noeviction") {
-                tracing::warn!(address = %self.address, "the Redis may evict keys when its memory is full (set \
-                    `maxmemory-policy noeviction`)");
-            }
+            warn_of_risks(&has, &address, replicas, connected);
         }
         Ok(())
     }
 
     /// Monitors a connection until it is unusable; returns why.
-    async fn monitor(&mut self, mut connection: MultiplexedConnection, lost: &Notify) -> &'static str {
+    async fn monitor(&mut self, live: Live, lost: &Notify) -> &'static str {
+        let mut connection = live.connection;
         loop {
             tokio::select! {
                 () = lost.notified() => return "the connection was closed",
-                report = self.reported.recv() => if let Some(Report::Demoted) = report {
-                    return "the server is a replica now";
+                report = self.reported.recv() => if let Some(Report::Replaced) = report {
+                    return "the server is not the primary now";
                 },
                 () = sleep(HEALTH_CHECK_INTERVAL) => {}
             }
@@ -302,6 +383,61 @@ impl Reconnector {
             }
         }
     }
+}
+
+fn warn_of_risks(has: &dyn Fn(&str) -> bool, address: &str, replicas: u32, connected: u32) {
+    if has("aof_enabled:0") {
+        tracing::warn!(%address, "the Redis has no append-only file: the last writes are lost when it crashes (set \
+            `appendonly yes` and `appendfsync always`)");
+    }
+    if !has("maxmemory:0") && !has("maxmemory_policy:noeviction") {
+        tracing::warn!(%address, "the Redis may evict keys when its memory is full (set `maxmemory-policy noeviction`)");
+    }
+    if replicas == 0 && connected > 0 {
+        tracing::warn!(%address, connected, "the Redis has replicas, and no write waits for them: a failover to one \
+            loses acknowledged writes and can grant a lease twice (set `store.replicas`)");
+    }
+    if replicas > 0 && connected > replicas {
+        tracing::warn!(%address, connected, replicas, "a failover to a replica that has not confirmed the last writes \
+            loses them; with `store.replicas` = the number of replicas that cannot happen, but then writes need all \
+            of them");
+    }
+}
+
+/// A connection that is subscribed to the channel, and what the server says of itself.
+async fn opened(
+    client: Client,
+    channel: &str,
+    limit: Duration,
+    push_receiver: Arc<PushReceiver>,
+) -> Result<(MultiplexedConnection, Result<String, RedisError>), RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(None)
+        .set_push_sender(move |push: PushInfo| {
+            push_receiver.receive(&push);
+            Ok::<(), std::convert::Infallible>(())
+        });
+    let mut connection = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?;
+    connection.subscribe(channel).await?;
+    let info = ::redis::cmd("INFO").query_async::<String>(&mut connection).await;
+    Ok((connection, info))
+}
+
+/// Whether the server has just been started as the primary. It counts its replication from zero, so
+/// that a replica that has not yet followed it would look further ahead to Sentinels.
+fn is_settling(info: &str) -> bool {
+    let uptime = field(info, "uptime_in_seconds").and_then(|seconds| seconds.parse::<u64>().ok());
+    let was_replica = field(info, "master_replid2").is_some_and(|id| id.contains(|digit| digit != '0'));
+    !was_replica && uptime.is_some_and(|seconds| seconds < SETTLING.as_secs())
+}
+
+/// A field of the answer to `INFO`.
+pub(crate) fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
 /// Receives the messages that the server pushes.

@@ -12,7 +12,9 @@ use crate::{Entry, Error, Notice, Result};
 /// All scripts; each documents its arguments and its result at its top.
 pub(super) struct Scripts {
     pub(super) acquire: Script,
+    pub(super) barrier: Script,
     pub(super) commit: Script,
+    pub(super) epoch: Script,
     pub(super) get: Script,
     pub(super) read_lease: Script,
     pub(super) page: Script,
@@ -23,7 +25,9 @@ pub(super) struct Scripts {
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: Script::new(include_str!("lua/acquire.lua")),
+    barrier: Script::new(include_str!("lua/barrier.lua")),
     commit: Script::new(include_str!("lua/commit.lua")),
+    epoch: Script::new(include_str!("lua/epoch.lua")),
     get: Script::new(include_str!("lua/get.lua")),
     read_lease: Script::new(include_str!("lua/read_lease.lua")),
     page: Script::new(include_str!("lua/page.lua")),

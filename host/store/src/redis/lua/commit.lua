@@ -1,14 +1,15 @@
 -- Applies a batch as a whole or not at all.
--- KEYS: versions, index, counter; then the lease of each fence.
+-- KEYS: versions, index, counter, epoch; then the lease of each fence.
 -- ARGV: channel, number of fences, their fencing numbers; then for each change: key, 'put' or 'delete', the
 -- expected entry ('any', 'absent' or a version), value.
 -- Returns {'ok', version...}, {'fenced', index of the fence, current number} or {'conflict', key, version}.
 local versions, index, counter = KEYS[1], KEYS[2], KEYS[3]
 local fences = tonumber(ARGV[2])
+local epoch = fences > 0 and redis.call('HGET', KEYS[4], 'id') or ''
 for i = 1, fences do
-  local current = redis.call('HGET', KEYS[3 + i], 'fencing')
-  if current ~= ARGV[2 + i] then
-    return {'fenced', tostring(i), current or ''}
+  local lease = redis.call('HMGET', KEYS[4 + i], 'fencing', 'epoch')
+  if lease[1] ~= ARGV[2 + i] or (lease[2] or '') ~= epoch then
+    return {'fenced', tostring(i), lease[1] ~= ARGV[2 + i] and lease[1] or ''}
   end
 end
 

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic.
 
+mod failover;
 mod failures;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use transom_testkit::redis::{PASSWORD, RedisServer};
 
 use super::scan::{self, PageLimits};
+use crate::config::Backend;
 use crate::{Batch, Config, Error, Expect, Notice, Store, Tls, conformance};
 
 /// The timeout of a recovery; only a lasting failure reaches it.
@@ -35,10 +37,11 @@ async fn open(server: &RedisServer) -> Arc<dyn Store> {
 
 /// The concrete type, for functions that the trait does not have.
 fn redis_store(server: &RedisServer) -> super::RedisStore {
-    let settings = ::redis::RedisConnectionInfo::default().set_password(PASSWORD);
-    let info = ::redis::IntoConnectionInfo::into_connection_info(format!("redis://{}", server.address()));
+    let Ok(Backend::Redis(servers)) = config(server).backend() else {
+        panic!("{} is no Redis", server.address());
+    };
     let (call, connect) = (Duration::from_secs(5), Duration::from_secs(2));
-    super::RedisStore::open(info.unwrap().set_redis_settings(settings), None, call, connect).unwrap()
+    super::RedisStore::open(*servers, call, connect).unwrap()
 }
 
 /// An error with all its causes.
