@@ -180,7 +180,9 @@ settings! {
     /// `[store]`: the durable state of the daemon.
     pub struct Store {
         /// `file:DIR` for the embedded store; `zk://HOST:PORT,HOST:PORT,HOST:PORT/PATH` for ZooKeeper;
-        /// `HOST:PORT`, `redis://HOST:PORT/DATABASE` or `rediss://…` for a Redis.
+        /// `HOST:PORT`, `redis://HOST:PORT/DATABASE` or `rediss://…` for a Redis;
+        /// `redis-sentinel://HOST:PORT,HOST:PORT,HOST:PORT/NAME` for the Redis that Sentinels know by
+        /// that name.
         pub server: String = "127.0.0.1:6379".into();
         /// The user of the Redis, if it has users, or of ZooKeeper (scheme `digest`).
         pub user: Option<String>;
@@ -189,6 +191,14 @@ settings! {
         pub password: Option<Secret>;
         /// The number of the Redis database.
         pub database: Option<u16>;
+        /// The number of replicas of the Redis that have to confirm a write before it is acknowledged.
+        /// By default 1 with Sentinels, and 0 without, where a failover would lose writes.
+        pub replicas: Option<u32>;
+        /// The user of the Sentinels, if they have users.
+        pub sentinel_user: Option<String>;
+        /// The password of the Sentinels.
+        #[schemars(with = "Option<schema::Secret>")]
+        pub sentinel_password: Option<Secret>;
         /// Use TLS to the server.
         pub ssl: bool;
         /// Do not verify the certificate of a Redis.

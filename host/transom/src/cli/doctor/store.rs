@@ -74,6 +74,7 @@ fn check_redis(server: &str, settings: &RedisSettings) -> Vec<Finding> {
         ),
         (Some(true), None) | (None, _) => Some("does not report its durability to this user"),
     };
+    check_replicas(server, settings, &mut findings);
     if let Some(durability_problem) = durability_problem {
         findings.push(Finding::warning(
             CHECK,
@@ -94,6 +95,63 @@ fn check_redis(server: &str, settings: &RedisSettings) -> Vec<Finding> {
         findings.push(clock::compare_with_clock_of("the Redis server", seconds));
     }
     findings
+}
+
+/// Whether a failover of the Redis keeps confirmed writes.
+fn check_replicas(server: &str, settings: &RedisSettings, findings: &mut Vec<Finding>) {
+    let (connected, replicas) = (settings.connected.unwrap_or(0), settings.replicas);
+    for (address, answer) in &settings.sentinels {
+        if let Err(error) = answer {
+            findings.push(Finding::warning(
+                CHECK,
+                format!("a Sentinel does not answer: {error}"),
+                format!("Check that {address} runs, and `store.sentinel_password`."),
+            ));
+        }
+    }
+    if matches!(settings.sentinels.len(), 1 | 2) {
+        findings.push(Finding::warning(
+            CHECK,
+            format!(
+                "`store.server` names {} Sentinels: without one of them there is no failover",
+                settings.sentinels.len()
+            ),
+            "Name three Sentinels, on three machines.",
+        ));
+    }
+    if replicas == 0 && connected > 0 {
+        findings.push(Finding::warning(
+            CHECK,
+            format!(
+                "the Redis server {server} has {connected} replicas, and no write waits for them: a failover to one loses \
+                 confirmed writes, and two daemons may lead for a moment"
+            ),
+            "Set `store.replicas` to 1, or to more with more than two replicas.",
+        ));
+    }
+    if connected < replicas {
+        findings.push(Finding::error(
+            CHECK,
+            format!("the Redis server {server} has {connected} replicas, and {replicas} have to confirm each write"),
+            "Check that its replicas run, or lower `store.replicas`.",
+        ));
+    } else if replicas > 0 && connected > replicas {
+        findings.push(Finding::warning(
+            CHECK,
+            format!(
+                "{replicas} of {connected} replicas of the Redis server {server} confirm a write: a failover to \
+                 another one, while those are unreachable, loses the last writes"
+            ),
+            format!("With `store.replicas = {connected}` that cannot happen, but then no write succeeds without all of them."),
+        ));
+    }
+    if replicas > 0 && settings.rejects_alone == Some(false) {
+        findings.push(Finding::warning(
+            CHECK,
+            format!("the Redis server {server} accepts writes of other programs while it is cut off from its replicas"),
+            format!("Set `min-replicas-to-write {replicas}` and `min-replicas-max-lag 5` on all its servers."),
+        ));
+    }
 }
 
 fn check_zookeeper(servers: &[ZooKeeperServer]) -> Vec<Finding> {
@@ -244,6 +302,52 @@ mod tests {
                 },
                 State::Error,
                 "evicts",
+            ),
+        ] {
+            let findings = check_redis("r:1", &redis_settings);
+            assert_eq!(findings[0].state, state, "{redis_settings:?}");
+            assert!(findings[0].message.contains(part), "{}", findings[0].message);
+        }
+    }
+
+    #[test]
+    fn failover_of_redis_has_to_keep_every_confirmed_write() {
+        let settings = |connected, replicas, rejects_alone| RedisSettings {
+            append_only: Some(true),
+            append_fsync: Some("always".to_owned()),
+            connected: Some(connected),
+            replicas,
+            rejects_alone: Some(rejects_alone),
+            ..RedisSettings::default()
+        };
+        let with_sentinels = |answers: &[Result<&str, &str>]| RedisSettings {
+            sentinels: answers
+                .iter()
+                .map(|answer| ("s:1".to_owned(), answer.map(str::to_owned).map_err(str::to_owned)))
+                .collect(),
+            ..settings(2, 2, true)
+        };
+        for (redis_settings, state, part) in [
+            (settings(0, 0, false), State::Ok, "on disk"),
+            (settings(2, 2, true), State::Ok, "on disk"),
+            (settings(2, 0, true), State::Warning, "no write waits"),
+            (settings(0, 1, true), State::Error, "1 have to confirm"),
+            (settings(2, 1, true), State::Warning, "1 of 2 replicas"),
+            (
+                settings(2, 2, false),
+                State::Warning,
+                "accepts writes of other programs",
+            ),
+            (with_sentinels(&[Ok("p:1"); 3]), State::Ok, "on disk"),
+            (
+                with_sentinels(&[Ok("p:1"); 2]),
+                State::Warning,
+                "names 2 Sentinels",
+            ),
+            (
+                with_sentinels(&[Ok("p:1"), Ok("p:1"), Err("the Sentinel s:1: timeout")]),
+                State::Warning,
+                "does not answer: the Sentinel s:1: timeout",
             ),
         ] {
             let findings = check_redis("r:1", &redis_settings);
