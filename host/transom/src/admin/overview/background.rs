@@ -12,6 +12,7 @@ use transom_cli::overview::{Agents, Amounts, Cluster, Process, Store};
 use transom_cluster::Client;
 use transom_cluster::operator::{Agent, GetAgents};
 use transom_cluster::v1::Resource;
+use transom_common::ZooKeeperPath;
 use transom_plugin_host::printable;
 
 use crate::process;
@@ -152,8 +153,13 @@ fn process_usage(usage: process::Usage) -> Process {
 /// The store before the first read.
 fn initial_store(observed: &ObservedStore) -> Store {
     let file = observed.server.strip_prefix("file:");
+    let kind = match file {
+        Some(_) => "file",
+        None if observed.server.starts_with(ZooKeeperPath::SCHEME) => "zookeeper",
+        None => "redis",
+    };
     Store {
-        kind: if file.is_some() { "file" } else { "redis" }.to_owned(),
+        kind: kind.to_owned(),
         server: file.unwrap_or(&observed.server).to_owned(),
         durability: observed.store.durability().as_str().to_owned(),
         ..Store::default()
