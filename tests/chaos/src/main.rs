@@ -23,8 +23,8 @@ struct Arguments {
     /// Time in which new steps begin.
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// The state store. With `redis` (needs `redis-server`) and `zookeeper` (needs `zookeeper` and
-    /// `default-jre-headless`) the store is disturbed, too, and two daemons share it.
+    /// The state store. With all but `file` the store is disturbed, too, and two daemons share it. Redis
+    /// needs `redis-server`, and ZooKeeper needs `zookeeper` and `default-jre-headless`.
     #[arg(long, value_enum, default_value_t = StoreKind::Redis)]
     store: StoreKind,
     /// Prints every step when it is executed.
@@ -41,6 +41,8 @@ enum StoreKind {
     File,
     /// A Redis that is started for the run.
     Redis,
+    /// A Redis with two replicas and three Sentinels that is started for the run.
+    Sentinel,
     /// An ensemble of three servers that is started for the run.
     Zookeeper,
 }
@@ -73,6 +75,7 @@ async fn carry_out(arguments: Arguments) -> anyhow::Result<bool> {
         store: match arguments.store {
             StoreKind::File => Store::File,
             StoreKind::Redis => Store::Redis,
+            StoreKind::Sentinel => Store::Sentinel,
             StoreKind::Zookeeper => Store::ZooKeeper,
         },
         verbose: arguments.verbose,

@@ -49,6 +49,7 @@ impl Options {
         let store = match self.store {
             Store::Redis => "",
             Store::File => " --store file",
+            Store::Sentinel => " --store sentinel",
             Store::ZooKeeper => " --store zookeeper",
         };
         format!(

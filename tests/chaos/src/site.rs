@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+use transom_testkit::redis::Sentinels;
 use transom_testkit::zookeeper::Ensemble;
 use transom_testkit::{free_ports, redis};
 use transom_tests::process::binary;
@@ -31,8 +32,78 @@ pub enum Store {
     /// leads.
     #[default]
     Redis,
+    /// A primary, which fails, with two replicas and three Sentinels, and two daemons.
+    Sentinel,
     /// Three servers of ZooKeeper, of which the leading one fails, and two daemons.
     ZooKeeper,
+}
+
+/// Servers that replace the one that fails.
+#[derive(Debug)]
+enum Group {
+    Sentinels(Sentinels),
+    Ensemble(Ensemble),
+}
+
+impl Group {
+    async fn start(store: Store) -> Option<Self> {
+        match store {
+            Store::File | Store::Redis => None,
+            Store::Sentinel => Some(Self::Sentinels(Sentinels::start().await)),
+            Store::ZooKeeper => Some(Self::Ensemble(Ensemble::start().await)),
+        }
+    }
+
+    /// The settings of `[store]`.
+    fn settings(&self) -> String {
+        match self {
+            Self::Sentinels(group) => format!(
+                "server = \"{}\"\npassword = \"{}\"\nsentinel_password = \"{}\"",
+                group.address(),
+                Sentinels::PASSWORD,
+                Sentinels::SENTINEL_PASSWORD
+            ),
+            Self::Ensemble(ensemble) => {
+                format!("server = \"zk://chaos:chaos@{}/transom\"", ensemble.address())
+            }
+        }
+    }
+
+    /// Lets the leading server fail for a time.
+    async fn fail(&mut self, kind: Kind, time: Duration) {
+        let is_killed = kind == Kind::KillStore;
+        match self {
+            Self::Sentinels(group) => {
+                let primary = group.primary().await;
+                let server = group.server(primary);
+                if is_killed {
+                    server.stop();
+                } else {
+                    server.freeze();
+                }
+                tokio::time::sleep(time).await;
+                if is_killed {
+                    server.start();
+                } else {
+                    server.thaw();
+                }
+            }
+            Self::Ensemble(ensemble) => {
+                let leader = ensemble.leader().await;
+                if is_killed {
+                    ensemble.kill(leader).await;
+                } else {
+                    ensemble.pause(leader);
+                }
+                tokio::time::sleep(time).await;
+                if is_killed {
+                    ensemble.start_again(leader);
+                } else {
+                    ensemble.resume(leader);
+                }
+            }
+        }
+    }
 }
 
 /// Number of host ports for tasks; the programs' ports follow.
@@ -55,7 +126,7 @@ pub(crate) struct Site {
     // The fields are dropped in this order: daemons before the cluster.
     daemons: Vec<Daemon>,
     redis: Mutex<Option<Program>>,
-    ensemble: Mutex<Option<Ensemble>>,
+    group: Mutex<Option<Group>>,
     cluster: Option<Program>,
     _leftover_killer: LeftoverKiller,
     dir: TempDir,
@@ -101,13 +172,10 @@ impl Site {
         let master = master_address(&dir.path().join("cluster.log"), &mut cluster).await?;
         let count = match store {
             Store::File => 1,
-            Store::Redis | Store::ZooKeeper => 2,
+            Store::Redis | Store::Sentinel | Store::ZooKeeper => 2,
         };
-        let ensemble = match store {
-            Store::ZooKeeper => Some(Ensemble::start().await),
-            Store::File | Store::Redis => None,
-        };
-        let servers = ensemble.as_ref().map(Ensemble::address);
+        let group = Group::start(store).await;
+        let settings = group.as_ref().map(Group::settings);
         let daemons = (0..count).map(|number| Daemon {
             name: format!("daemon-{number}"),
             program: Mutex::new(None),
@@ -118,7 +186,7 @@ impl Site {
         let site = Self {
             daemons: daemons.collect(),
             redis: Mutex::new(None),
-            ensemble: Mutex::new(ensemble),
+            group: Mutex::new(group),
             cluster: Some(cluster),
             _leftover_killer: leftover_killer,
             redis_port: last + 3,
@@ -134,7 +202,7 @@ impl Site {
         for daemon in &site.daemons {
             let file = site.dir().join(format!("{}.toml", daemon.name));
             let section = framework::section(run, &data.display().to_string(), daemon.kubernetes);
-            fs::write(file, site.configuration(daemon, servers.as_deref()) + &section)?;
+            fs::write(file, site.configuration(daemon, settings.as_deref()) + &section)?;
         }
         if store == Store::Redis {
             site.start_redis().await?;
@@ -146,15 +214,15 @@ impl Site {
         Ok(site)
     }
 
-    /// `servers`: those of ZooKeeper.
-    fn configuration(&self, daemon: &Daemon, servers: Option<&str>) -> String {
-        let server = match (self.store, servers) {
-            (Store::File, _) => "file:store".to_owned(),
-            (_, Some(servers)) => format!("zk://chaos:chaos@{servers}/transom"),
-            (_, None) => format!("127.0.0.1:{}", self.redis_port),
+    /// `settings`: those of a store with several servers.
+    fn configuration(&self, daemon: &Daemon, settings: Option<&str>) -> String {
+        let settings = match (self.store, settings) {
+            (_, Some(settings)) => settings.to_owned(),
+            (Store::File, None) => "server = \"file:store\"".to_owned(),
+            (_, None) => format!("server = \"127.0.0.1:{}\"", self.redis_port),
         };
         format!(
-            "[log]\nlevel = \"info\"\n[cluster]\nmaster = \"{},{}\"\n[store]\nserver = \"{server}\"\n\
+            "[log]\nlevel = \"info\"\n[cluster]\nmaster = \"{},{}\"\n[store]\n{settings}\n\
              lease_seconds = {LEASE_SECONDS}\n[plugins]\ndir = \"plugins\"\n[apps]\nport = {}\n[admin]\nport = {}\n",
             self.master,
             self.standby,
@@ -324,19 +392,13 @@ impl Site {
                 self.start_daemon(daemon).await?;
             }
             Kind::FreezeDaemon => freeze(&daemon.program, fault.time).await,
-            Kind::FreezeStore | Kind::KillStore if self.store == Store::ZooKeeper => {
-                let mut ensemble = self.ensemble.lock().await;
-                let ensemble = ensemble.as_mut().context("the ensemble")?;
-                let leader = ensemble.leader().await;
-                if fault.kind == Kind::KillStore {
-                    ensemble.kill(leader).await;
-                    tokio::time::sleep(fault.time).await;
-                    ensemble.start_again(leader);
-                } else {
-                    ensemble.pause(leader);
-                    tokio::time::sleep(fault.time).await;
-                    ensemble.resume(leader);
-                }
+            Kind::FreezeStore | Kind::KillStore if self.group.lock().await.is_some() => {
+                let mut group = self.group.lock().await;
+                group
+                    .as_mut()
+                    .context("the group")?
+                    .fail(fault.kind, fault.time)
+                    .await;
             }
             Kind::FreezeStore => freeze(&self.redis, fault.time).await,
             Kind::KillStore => {
@@ -408,7 +470,7 @@ impl Site {
                 .context("the cluster did not end on SIGTERM")?;
         }
         drop(self.redis.lock().await.take());
-        drop(self.ensemble.lock().await.take());
+        drop(self.group.lock().await.take());
         Ok(())
     }
 
