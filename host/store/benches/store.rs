@@ -1,5 +1,6 @@
-//! Measures the three kinds of store side by side, on one disk: the embedded one, a Redis with
-//! `appendfsync always`, and a ZooKeeper of three servers. Prints one JSON document. Run by `cargo xtask
+//! Measures the kinds of store side by side, on one disk: the embedded one, a Redis with
+//! `appendfsync always`, one of three such servers with Sentinels, and a ZooKeeper of three servers. The
+//! servers with Sentinels are reached through proxies. Prints one JSON document. Run by `cargo xtask
 //! bench store`; needs the Debian packages `redis-server`, `zookeeper` and `default-jre-headless`.
 
 #![allow(
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use transom_store::{Batch, Config, Error, Expect, Store};
-use transom_testkit::redis::RedisServer;
+use transom_testkit::redis::{RedisServer, Sentinels};
 use transom_testkit::zookeeper::Ensemble;
 
 /// How long writers write.
@@ -46,31 +47,39 @@ async fn main() {
     let dir = tempfile::tempdir().unwrap();
     let redis = RedisServer::durable().started();
     let ensemble = Ensemble::start().await;
-    let servers = [
-        ("file", format!("file:{}", dir.path().join("store").display())),
-        ("redis", redis.address().to_string()),
+    let group = Sentinels::start().await;
+    let sentinels = Config {
+        password: Some(Sentinels::PASSWORD.into()),
+        sentinel_password: Some(Sentinels::SENTINEL_PASSWORD.into()),
+        ..Config::new(group.address())
+    };
+    let ensemble_path = format!("zk://bench:bench@{}/bench", ensemble.direct_address());
+    let configs = [
         (
-            "zookeeper",
-            format!("zk://bench:bench@{}/bench", ensemble.direct_address()),
+            "file",
+            Config::new(format!("file:{}", dir.path().join("store").display())),
         ),
+        ("redis", Config::new(redis.address().to_string())),
+        ("redis_sentinel", sentinels),
+        ("zookeeper", Config::new(ensemble_path)),
     ];
     let mut figures = Map::new();
-    for (kind, server) in servers {
-        figures.insert(kind.to_owned(), measure(&server).await);
+    for (kind, config) in configs {
+        figures.insert(kind.to_owned(), measure(&config).await);
     }
     println!("{}", Value::Object(figures));
 }
 
-async fn open(server: &str) -> Arc<dyn Store> {
-    let store = Config::new(server).open().await.unwrap();
+async fn open(config: &Config) -> Arc<dyn Store> {
+    let store = config.clone().open().await.unwrap();
     while let Err(Error::Unavailable { .. }) = store.get("opened").await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     store
 }
 
-async fn measure(server: &str) -> Value {
-    let store = open(server).await;
+async fn measure(config: &Config) -> Value {
+    let store = open(config).await;
     let one = write(&store, 1).await;
     let many = write(&store, WRITERS).await;
     let mut batches = Map::new();
@@ -97,10 +106,10 @@ async fn measure(server: &str) -> Value {
         });
         store.commit(batch).await.unwrap();
     }
-    let lease = takeover(&store, server).await;
+    let lease = takeover(&store, config).await;
     drop(store);
     let began = Instant::now();
-    let store = open(server).await;
+    let store = open(config).await;
     let found = store.scan("records/").await.unwrap().len();
     assert_eq!(found, RECORDS);
     json!({
@@ -141,11 +150,11 @@ async fn write(store: &Arc<dyn Store>, writers: usize) -> Value {
 }
 
 /// The time until another daemon has the lease of one that has vanished. An embedded store has none.
-async fn takeover(store: &Arc<dyn Store>, server: &str) -> Value {
+async fn takeover(store: &Arc<dyn Store>, config: &Config) -> Value {
     if store.is_exclusive() {
         return Value::Null;
     }
-    let other = open(server).await;
+    let other = open(config).await;
     let mut times = Vec::new();
     for number in 0..TAKEOVERS {
         let name = format!("lease/{number}");
