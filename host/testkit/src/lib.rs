@@ -6,6 +6,7 @@
 //! * [`assert_linear`]: the cost of a function grows as its input does
 //! * [`eventually`], [`wait_for`], [`retry_until`]: wait for a condition, with a deadline
 //! * [`free_port`], [`free_ports`]: ports that no process uses
+//! * [`marathon_state`]: nodes of a Marathon's state in ZooKeeper
 //! * [`redis`]: a real Redis server (feature `redis`)
 //! * [`ScriptedScheduler`]: a scheduler without a master (feature `scheduler`)
 //! * [`HeldStore`]: a store whose commits the test can hold (feature `store`)
@@ -26,6 +27,7 @@
 mod checked_in;
 pub mod containers;
 mod growth;
+pub mod marathon_state;
 mod ports;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -225,3 +225,10 @@ pub async fn create_path(client: &Client, path: &str, acls: Acls<'_>) {
     let options = CreateMode::Persistent.with_acls(acls);
     client.create(path, b"", &options).await.unwrap();
 }
+
+/// Creates a node that anyone may read and change, and those above it; or replaces its content.
+pub async fn put(client: &Client, path: &str, data: &[u8]) {
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.mkdir(path, &options).await.unwrap();
+    client.set_data(path, data, None).await.unwrap();
+}
