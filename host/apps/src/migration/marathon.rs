@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The responses of a Marathon. The caller has checked that lists are arrays.
+use super::report::Finding;
+
+/// The responses of a Marathon. The caller has checked that lists are arrays. What Marathon
+/// [stored](super::stored) is brought into the same form.
 #[derive(Clone, Debug, Default)]
 pub struct Marathon {
     /// `GET /v2/info`
@@ -21,4 +24,6 @@ pub struct Marathon {
     pub deployments: Vec<Value>,
     /// The past definitions of apps and pods, by their ids.
     pub versions: BTreeMap<String, Vec<Value>>,
+    /// What cannot be read of a stored state.
+    pub findings: Vec<Finding>,
 }

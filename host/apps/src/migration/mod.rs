@@ -1,5 +1,6 @@
 //! Imports the state of another Marathon or another store.
 //!
+//! * [`stored`] reads the state of a stopped Marathon into the form of such responses.
 //! * [`translate`] turns a Marathon's responses and the master's view of its tasks into records. It
 //!   is pure: the caller sends the requests.
 //! * [`Backup`] is a copy of a store's records as one document.
@@ -26,6 +27,7 @@ mod difference;
 mod marathon;
 mod report;
 mod settings;
+pub mod stored;
 mod target;
 mod task_index;
 mod tasks;

@@ -17,8 +17,8 @@ pub(super) fn compare(
     let id = marathon.info["frameworkId"].as_str().filter(|id| !id.is_empty());
     let Some(id) = id else {
         report.reject(
-            "/v2/info",
-            "It has no frameworkId: Marathon has never subscribed with a master.",
+            "Marathon",
+            "It has no framework id, because it has never subscribed with a master.",
         );
         return None;
     };
@@ -28,7 +28,7 @@ pub(super) fn compare(
     let Some(theirs) = infos.find(is_this) else {
         report.reject(
             format!("framework {id}"),
-            "The master does not know this framework of /v2/info, or has removed it; is it another cluster's?",
+            "The master does not know this framework of Marathon, or has removed it; is it another cluster's?",
         );
         return Some(id.to_owned());
     };

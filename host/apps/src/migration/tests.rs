@@ -18,12 +18,12 @@ use crate::core::format;
 use crate::core::persist::Repository;
 use crate::testing::{Components, World, agent};
 
-const UUID: &str = "0664256e-6771-11e5-94e1-be5b2935a987";
-const OLD: &str = "2018-01-01T00:00:00.000Z";
-const NEW: &str = "2018-01-02T00:00:00.000Z";
+pub(super) const UUID: &str = "0664256e-6771-11e5-94e1-be5b2935a987";
+pub(super) const OLD: &str = "2018-01-01T00:00:00.000Z";
+pub(super) const NEW: &str = "2018-01-02T00:00:00.000Z";
 
 /// An app as Marathon shows it (reference, Appendix B).
-fn web(task: &str) -> Value {
+pub(super) fn web(task: &str) -> Value {
     let mut app = json!({
         "id": "/web/api", "backoffFactor": 1.15, "backoffSeconds": 1,
         "check": {"http": {"portIndex": 0, "path": "/ping", "scheme": "HTTP"}, "intervalSeconds": 60, "timeoutSeconds": 20, "delaySeconds": 15},
@@ -57,7 +57,7 @@ fn before(mut app: Value) -> Value {
     app
 }
 
-fn pod() -> Value {
+pub(super) fn pod() -> Value {
     json!({
         "id": "/pair", "version": OLD, "role": "*",
         "containers": [
@@ -77,7 +77,7 @@ fn pod_status() -> Value {
     }]})
 }
 
-fn marathon(task: &str) -> Marathon {
+pub(super) fn marathon(task: &str) -> Marathon {
     let app = web(task);
     Marathon {
         info: json!({"frameworkId": "fw", "marathon_config": {"hostname": "localhost"}}),
@@ -89,6 +89,7 @@ fn marathon(task: &str) -> Marathon {
         pods: vec![pod()],
         pod_statuses: vec![pod_status()],
         deployments: Vec::new(),
+        findings: Vec::new(),
     }
 }
 
@@ -125,13 +126,13 @@ fn pods_tasks() -> [String; 2] {
     ["one", "two"].map(|name| format!("pair.instance-{UUID}.{name}"))
 }
 
-fn translated(marathon: &Marathon, state: &Value) -> (Report, Records) {
+pub(super) fn translated(marathon: &Marathon, state: &Value) -> (Report, Records) {
     let state: GetState = serde_json::from_value(state.clone()).unwrap();
     let framework: FrameworkInfo = serde_json::from_value(framework_json()).unwrap();
     translate(marathon, &state, &Settings::default(), &framework)
 }
 
-fn all_tasks(app: &str) -> Value {
+pub(super) fn all_tasks(app: &str) -> Value {
     let [one, two] = pods_tasks();
     state(&[app, &one, &two])
 }
@@ -203,8 +204,8 @@ fn parts_that_cannot_be_imported_are_rejected_by_name() {
     let table: [Case<'_>; 14] = [
         (
             &|marathon, _| marathon.info = json!({}),
-            "/v2/info",
-            "no frameworkId",
+            "Marathon",
+            "no framework id",
         ),
         (
             &|marathon, _| marathon.info = json!({"frameworkId": "x"}),

@@ -22,13 +22,16 @@ pub fn translate(
     config: &Settings,
     framework: &FrameworkInfo,
 ) -> (Report, Records) {
-    let mut report = Report::default();
+    let mut report = Report {
+        findings: marathon.findings.clone(),
+        ..Report::default()
+    };
     let id = settings::compare(marathon, state, framework, &mut report);
     for deployment in &marathon.deployments {
         let name = deployment["id"].as_str().unwrap_or("?");
         report.reject(
             format!("deployment {name}"),
-            "It is running: wait until it is done, or cancel it.",
+            "It is running: let Marathon finish it, or cancel it.",
         );
     }
     let agents = state.get_agents.iter();

@@ -162,6 +162,7 @@ pub(super) async fn read(api: &Api, max_versions: usize) -> anyhow::Result<Marat
         pod_statuses: list(api.get("/v2/pods/::status", LIST, MAX_BODY).await?),
         deployments: list(Some(api.required("/v2/deployments", LIST).await?)),
         versions: BTreeMap::new(),
+        findings: Vec::new(),
     };
     let used_versions = marathon.used_versions();
     let apps = checked_ids("apps", &marathon.apps)?
