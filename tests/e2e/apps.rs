@@ -8,6 +8,7 @@ mod drain;
 mod executors;
 mod health;
 mod import;
+mod import_stored;
 mod maintenance;
 mod pods;
 mod recorded_calls;

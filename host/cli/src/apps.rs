@@ -24,6 +24,7 @@ mod import;
 mod kill;
 mod list;
 mod marathon;
+mod marathon_state;
 mod missing;
 mod progress;
 mod queue;

@@ -38,7 +38,7 @@ fn run(dir: &Path, words: &[&str]) -> Output {
 }
 
 /// Runs a command that must succeed; returns its standard output.
-fn succeeds(dir: &Path, words: &[&str]) -> String {
+pub(super) fn succeeds(dir: &Path, words: &[&str]) -> String {
     let output = run(dir, words);
     let error = String::from_utf8_lossy(&output.stderr);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -47,7 +47,7 @@ fn succeeds(dir: &Path, words: &[&str]) -> String {
 }
 
 /// Runs a command that must fail; returns its exit code and its output.
-fn fails(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
+pub(super) fn fails(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
     let output = run(dir, words);
     let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(!output.status.success(), "{words:?}: {texts:?}");
@@ -55,7 +55,7 @@ fn fails(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
 }
 
 /// The lines of the page's section that begin with `transom apps`, without the program's name.
-fn documented_commands(heading: &str) -> Vec<String> {
+pub(super) fn documented_commands(heading: &str) -> Vec<String> {
     let page = include_str!("../../../docs/apps.md");
     let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("a section");
     let section = section.split("\n## ").next().unwrap_or_default();
@@ -66,12 +66,12 @@ fn documented_commands(heading: &str) -> Vec<String> {
 }
 
 /// A daemon of the apps service with its own store.
-struct Daemon {
+pub(super) struct Daemon {
     process: Transom,
     addresses: BTreeMap<String, SocketAddr>,
 }
 
-fn configure(dir: &Path, name: &str, master: SocketAddr, store: &str) {
+pub(super) fn configure(dir: &Path, name: &str, master: SocketAddr, store: &str) {
     let configuration = format!(
         "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n[store]\nserver = \"{store}\"\nlease_seconds = 2\n\
          [plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n[apps]\nport = 0\n"
@@ -80,7 +80,7 @@ fn configure(dir: &Path, name: &str, master: SocketAddr, store: &str) {
 }
 
 impl Daemon {
-    async fn start(dir: &Path, name: &str) -> Daemon {
+    pub(super) async fn start(dir: &Path, name: &str) -> Daemon {
         let mut process = Transom::start(dir, ["serve", "--config", name]);
         let addresses = addresses(&mut process);
         let daemon = Daemon { process, addresses };
@@ -103,17 +103,17 @@ impl Daemon {
         daemon
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(super) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.addresses["apps"])
     }
 
-    async fn get(&self, path: &str) -> Result<Value, String> {
+    pub(super) async fn get(&self, path: &str) -> Result<Value, String> {
         let answer = http().get(self.url(path)).send().await;
         let answer = answer.map_err(|error| error.to_string())?;
         answer.json().await.map_err(|error| error.to_string())
     }
 
-    async fn send(&self, method: reqwest::Method, path: &str, body: &Value) {
+    pub(super) async fn send(&self, method: reqwest::Method, path: &str, body: &Value) {
         let request = http().request(method.clone(), self.url(path)).json(body);
         let answer = request.send().await.expect("an answer");
         let (status, text) = (answer.status(), answer.text().await.expect("a body"));
@@ -121,7 +121,7 @@ impl Daemon {
     }
 
     /// The ids of the tasks of the app and the pod, once all of them run, and the app's are healthy.
-    async fn tasks(&self, count: usize) -> Vec<String> {
+    pub(super) async fn tasks(&self, count: usize) -> Vec<String> {
         eventually(&format!("{count} healthy tasks and a stable pod"), || async {
             let app = self.get("/v2/apps/shop/web").await?["app"].clone();
             let pod = self.get("/v2/pods/pair::status").await?;
@@ -146,14 +146,14 @@ impl Daemon {
         .await
     }
 
-    fn stop(self) {
+    pub(super) fn stop(self) {
         let (status, output) = self.process.interrupt();
         assert!(status.success(), "{status}: {output}");
     }
 }
 
 /// The process ids of the tasks that were launched and have not ended.
-fn processes(cluster: &Cluster) -> BTreeMap<String, i64> {
+pub(super) fn processes(cluster: &Cluster) -> BTreeMap<String, i64> {
     let mut running = BTreeMap::new();
     for journal in cluster.journals() {
         for line in fs::read_to_string(journal).unwrap_or_default().lines() {
@@ -175,7 +175,7 @@ fn processes(cluster: &Cluster) -> BTreeMap<String, i64> {
 const SERVER: &str = "exec python3 -m http.server $PORT0";
 
 /// Creates a pod, and a group with an app that depends on it.
-async fn create(marathon: &Daemon) {
+pub(super) async fn create(marathon: &Daemon) {
     let health = json!([{"protocol": "HTTP", "path": "/", "portIndex": 0, "gracePeriodSeconds": 30, "intervalSeconds": 1, "timeoutSeconds": 1}]);
     let web = json!({"id": "web", "cmd": SERVER, "cpus": 0.1, "mem": 32, "instances": 1, "healthChecks": health, "portDefinitions": [{"port": 0, "name": "http"}]});
     let group = json!({"id": "/shop", "apps": [web], "dependencies": ["/pair"]});
@@ -274,7 +274,8 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
     assert_eq!(running.keys().cloned().collect::<Vec<_>>(), before, "app and pod");
 
     // The documented commands, in their order: the dry run, then the import.
-    let commands = documented_commands("From Marathon");
+    let mut commands = documented_commands("From Marathon");
+    commands.retain(|line| line.contains("--from http://"));
     assert_eq!(commands.len(), 2, "{commands:?}");
     let commands: Vec<String> = commands
         .iter()

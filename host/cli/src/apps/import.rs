@@ -8,10 +8,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
 use transom_apps::migration::{self, Backup, Carried, Finding, Records, Report, Target};
-use transom_common::Secret;
+use transom_common::{Secret, ZooKeeperPath};
 
 use super::daemon_config::DaemonConfig;
 use super::marathon::{self, Api};
+use super::marathon_state;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 
@@ -25,14 +26,16 @@ const MAX_BACKUP: u64 = 1 << 30;
 /// and it must contain no apps. If anything cannot be imported, nothing is written. The import can be
 /// repeated until a daemon has led on the store.
 ///
-/// From a Marathon: it must run, because its API is read. Stop it afterwards, then start the
-/// daemon, which subscribes with Marathon's framework id: tasks keep running.
+/// From a Marathon: either it runs, and its API is read, or all its processes are stopped, and its
+/// state in ZooKeeper is read (Marathon 1.5 to 1.11). Then start the daemon while Marathon is stopped: it
+/// subscribes with Marathon's framework id, and tasks keep running.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     transom apps import --from http://marathon:8080 --config transom.toml --dry-run\n  \
+    transom apps import --from zk://zk1:2181,zk2:2181/marathon --config transom.toml --dry-run\n  \
     transom apps import --file apps.json --config transom.toml")]
 pub(crate) struct Import {
-    /// URL of the Marathon.
+    /// URL of the Marathon, or the ZooKeeper path of a stopped one, as its `--zk` names it.
     #[arg(long, value_name = "URL", required_unless_present = "file")]
     from: Option<String>,
     /// A document of `transom apps export`.
@@ -42,7 +45,7 @@ pub(crate) struct Import {
     /// whose credentials are used in both cases.
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    /// Marathon's user (`--http_credentials`), if it requires one.
+    /// Marathon's user (`--http_credentials`), or that of its `--zk`, if it requires one.
     #[arg(long, env = "TRANSOM_MARATHON_USERNAME", value_name = "NAME")]
     username: Option<String>,
     /// Marathon's password. Prefer the environment variable: other users can read command lines.
@@ -116,7 +119,7 @@ impl Import {
         Ok(())
     }
 
-    /// Converts the state of a Marathon to records.
+    /// Converts the state of a Marathon, running or stored, to records.
     async fn read_marathon(
         &self,
         from: &str,
@@ -130,10 +133,13 @@ impl Import {
             (None, Some(_)) => bail!("--password is given without --username"),
             (None, None) => None,
         };
-        let api = Api::new(from, credentials).context(Misconfigured)?;
-        let marathon = marathon::read(&api, daemon_config.apps.max_versions)
-            .await
-            .context(Unavailable)?;
+        let max_versions = daemon_config.apps.max_versions;
+        let marathon = if from.starts_with(ZooKeeperPath::SCHEME) {
+            marathon_state::read(from, credentials, max_versions).await?
+        } else {
+            let api = Api::new(from, credentials).context(Misconfigured)?;
+            marathon::read(&api, max_versions).await.context(Unavailable)?
+        };
         let cluster = daemon_config.cluster(self.master.as_deref())?;
         let state = cluster.get_state().await;
         cluster.close().await;
