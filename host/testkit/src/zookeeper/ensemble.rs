@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::process::{Resource, Rlimit, prlimit};
 use tokio::time::{Instant, sleep};
 
 use super::Process;
@@ -108,6 +109,20 @@ impl Ensemble {
     /// Continues a paused server.
     pub fn resume(&self, server: usize) {
         self.signal(server, Signal::SIGCONT);
+    }
+
+    /// Lets every write of a server to its disk fail, as if that were full, until it is started again.
+    pub fn fill_disk(&self, server: usize) {
+        let child = self.servers[server].child.as_ref();
+        let id = child
+            .and_then(tokio::process::Child::id)
+            .expect("a running server");
+        let pid = rustix::process::Pid::from_raw(id.try_into().unwrap());
+        let none = Rlimit {
+            current: Some(0),
+            maximum: None,
+        };
+        prlimit(pid, Resource::Fsize, none).unwrap();
     }
 
     /// Lets bytes from one server to another one, or from or to the clients, wait.

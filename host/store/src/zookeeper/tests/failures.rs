@@ -89,6 +89,18 @@ async fn calls_fail_at_once_while_the_quorum_is_lost() {
         .unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_disk_of_the_leading_server_stops_that_server_only() {
+    let ensemble = Ensemble::start().await;
+    let store = open(&ensemble.address());
+    let first = store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let leader = ensemble.leader().await;
+    ensemble.fill_disk(leader);
+    recovered(&store).await;
+    assert_ne!(ensemble.leader().await, leader);
+    store.put("a", "2".into(), Expect::Version(first)).await.unwrap();
+}
+
 /// Three daemons on an ensemble whose servers are killed, paused and cut off, and whose quorum is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_are_kept_in_order_whatever_fails() {
@@ -106,8 +118,7 @@ async fn fail(ensemble: &mut Ensemble, rng: &mut StdRng) -> String {
     let leader = ensemble.leader().await;
     let follower = (leader + 1) % 3;
     let lasts = Duration::from_millis(rng.random_range(500..6_000));
-    let kind = rng.random_range(0..8);
-    let name = match kind {
+    let name = match rng.random_range(0..9) {
         0 => {
             ensemble.kill(leader).await;
             tokio::time::sleep(lasts).await;
@@ -164,6 +175,13 @@ async fn fail(ensemble: &mut Ensemble, rng: &mut StdRng) -> String {
             tokio::time::sleep(lasts).await;
             ensemble.heal();
             "lost answers"
+        }
+        7 => {
+            ensemble.fill_disk(leader);
+            tokio::time::sleep(lasts).await;
+            ensemble.kill(leader).await;
+            ensemble.start_again(leader);
+            "leader with a full disk"
         }
         _ => {
             ensemble.kill(follower).await;
