@@ -3,3 +3,28 @@
 mod examples;
 mod migration;
 mod readme;
+mod several_daemons;
+
+use std::path::Path;
+use std::process::Command;
+
+use transom_tests::process::binary;
+
+/// Runs a shell command with `transom` in its `PATH`, these variables and no others of Transom or
+/// its predecessors. The command must succeed.
+fn shell(dir: &Path, command: &str, variables: &[(&str, &str)]) -> String {
+    let programs = binary().parent().expect("a folder").to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(programs).chain(std::env::split_paths(&path));
+    let output = Command::new("timeout")
+        .args(["60", "bash", "-euc", command])
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", std::env::join_paths(path).expect("a PATH"))
+        .env("HOME", dir)
+        .envs(variables.iter().copied())
+        .output()
+        .expect("bash");
+    assert!(output.status.success(), "{command}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}

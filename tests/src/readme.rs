@@ -90,8 +90,15 @@ impl Shell {
 
 /// The blocks of shell commands, in order.
 pub fn blocks(page: &str) -> Vec<&str> {
-    let fences = page.split("```sh\n").skip(1);
-    fences
-        .map(|rest| rest.split("```").next().unwrap_or(rest))
+    blocks_in(page, "sh")
+}
+
+/// The blocks in a language, in order.
+pub fn blocks_in<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
+    let fences = page.split("```").skip(1).step_by(2);
+    let blocks = fences.filter_map(|block| block.split_once('\n'));
+    blocks
+        .filter(|(name, _)| *name == language)
+        .map(|(_, text)| text)
         .collect()
 }
