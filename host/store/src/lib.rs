@@ -26,7 +26,7 @@
 //! [`Measured`] exports the duration and the errors of every operation.
 //!
 //! [`typed`] stores JSON records with one deadline for every call; services use it instead of the
-//! trait.
+//! trait. [`transfer`] copies a whole store to another one, or to a file.
 //!
 //! [`open`] opens the store at the configured address, [`Config`] has more settings: the embedded
 //! store ([`file`](mod@file)), a Redis ([`redis`](mod@redis)) or a ZooKeeper
@@ -50,6 +50,7 @@ mod leases;
 pub mod limits;
 mod measured;
 pub mod redis;
+pub mod transfer;
 pub mod typed;
 mod watch;
 pub mod zookeeper;

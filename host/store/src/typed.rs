@@ -38,7 +38,7 @@ const MAX_CHUNK_CHANGES: usize = 1000;
 const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// The key of the term number, under the prefix.
-const TERM_KEY: &str = "term";
+pub const TERM_KEY: &str = "term";
 
 /// The key of a record's version among its fields. Records of version 1 do not have it, so that
 /// every daemon of this series reads them. A change of a record that older daemons would
