@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use transom_store::typed::{Changes, Error, TypedStore};
 use transom_store::{Expect, Store};
 use transom_web::DaemonKey;
@@ -44,6 +45,16 @@ pub async fn daemon_key(store: Option<Arc<dyn Store>>) -> Result<DaemonKey, Erro
         },
         Err(error) => Err(error),
     }
+}
+
+/// Decodes a record that belongs to no framework. `key`: the whole key. `None` if there are no records
+/// with such a key.
+///
+/// # Errors
+/// The record cannot be decoded.
+pub fn check_record(key: &str, record: &Value) -> Option<serde_json::Result<()>> {
+    let key = key.strip_prefix(PREFIX)?.strip_prefix('/')?;
+    (key == KEY).then(|| Record::deserialize(record).map(drop))
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ mod leader;
 mod service;
 
 pub use actor::{ActorError, Reply, ask};
-pub use daemon_key::daemon_key;
+pub use daemon_key::{check_record, daemon_key};
 pub use error::{Error, Result, ServiceError, StateError};
 pub use explain::{
     EventsExplanation, Explain, ExplainDecisions, PlacementExplanation, ProbeExplanation, explain_pending,

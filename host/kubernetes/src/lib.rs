@@ -92,6 +92,7 @@ mod task;
 mod testing;
 mod view;
 
+pub use self::core::persist::check_record;
 pub use config::Config;
 pub use error::Error;
 pub use explain::Explainer;

@@ -76,7 +76,7 @@ pub use observe::{
 pub use runtime::engine::compile_standard_input;
 pub use storage::{
     admission_record::{AdmissionOutcome, AdmissionRecord},
-    history::Durability,
+    history::{Durability, check_record},
     staged_files::{PluginFiles, StagedFiles},
 };
 pub use transom_common::text::{printable, printable_json};

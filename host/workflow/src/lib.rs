@@ -77,6 +77,7 @@ mod summary;
 #[cfg(test)]
 mod testing;
 
+pub use self::core::persist::check_record;
 pub use error::Error;
 pub use explain::Explainer;
 pub use runner::Runner;

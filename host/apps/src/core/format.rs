@@ -5,6 +5,7 @@
 //! records are being copied.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use transom_store::Expect;
 use transom_store::typed::{Changes, TypedStore};
 
@@ -28,6 +29,23 @@ pub(crate) struct Format {
     pub(crate) incomplete: bool,
 }
 
+impl Format {
+    fn check(&self) -> Result<()> {
+        if self.format > CURRENT {
+            return Err(Error::Format {
+                found: self.format,
+                known: CURRENT,
+            });
+        }
+        if self.incomplete {
+            return Err(Error::Incomplete {
+                origin: self.copied_from.clone().unwrap_or_default(),
+            });
+        }
+        Ok(())
+    }
+}
+
 /// Checks that a daemon can use the records. Returns the format, if the store has one.
 ///
 /// # Errors
@@ -35,21 +53,19 @@ pub(crate) struct Format {
 pub(crate) async fn check(store: &TypedStore) -> Result<Option<Format>> {
     let found = store.get::<Format>(KEY).await;
     let found = found.map_err(|error| Error::of_store("reading the format of its records", error))?;
-    let Some(format) = found.map(|found| found.value) else {
-        return Ok(None);
-    };
-    if format.format > CURRENT {
-        return Err(Error::Format {
-            found: format.format,
-            known: CURRENT,
-        });
-    }
-    if format.incomplete {
-        return Err(Error::Incomplete {
-            origin: format.copied_from.unwrap_or_default(),
-        });
-    }
-    Ok(Some(format))
+    let format = found.map(|found| found.value);
+    format.as_ref().map_or(Ok(()), Format::check)?;
+    Ok(format)
+}
+
+/// Decodes the record, and checks it like [`check`].
+///
+/// # Errors
+/// The reason why a daemon rejects the records.
+pub(crate) fn check_record(record: &Value) -> serde_json::Result<()> {
+    Format::deserialize(record)?
+        .check()
+        .map_err(serde::de::Error::custom)
 }
 
 /// Writes the format of this version into a store without one.

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transom_store::Store;
-use transom_store::typed::{self, TypedStore};
+use transom_store::typed::{self, TERM_KEY, TypedStore};
 
 use super::{Carried, Records};
 use crate::core::{format, persist};
 
 /// The folder of records about daemons, which are not part of the service's state.
 const DAEMONS: &str = "daemons/";
-/// The number of terms. A copy has none: its first leader begins with 1.
-const TERM: &str = "term";
 
 /// The document. The same records always result in the same text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -177,17 +175,7 @@ impl Backup {
         let mut wrong = Vec::new();
         for (key, value) in &self.records {
             let scheduled = || transom_scheduler::normalized(key, value).map(|read| read.map(drop));
-            let of_apps = persist::normalized(key, value).map(|read| {
-                let (own, _) = read?;
-                if own == *key {
-                    Ok(())
-                } else {
-                    Err(serde::de::Error::custom(format!(
-                        "its content belongs to the key {own}"
-                    )))
-                }
-            });
-            match of_apps.or_else(scheduled) {
+            match check_definition(key, value).or_else(scheduled) {
                 Some(Ok(())) => {}
                 Some(Err(error)) => wrong.push(format!("{key}: {error}")),
                 None => wrong.push(format!("{key}: unknown kind of record")),
@@ -201,9 +189,36 @@ impl Backup {
     }
 }
 
-/// Whether a key under the prefix belongs to the state of the service.
+/// Decodes a record of the service, except those of its scheduler. `key`: under the prefix. `None` if
+/// the service has no records with such a key.
+///
+/// # Errors
+/// The record cannot be decoded, or belongs to another key.
+pub fn check_record(key: &str, record: &Value) -> Option<serde_json::Result<()>> {
+    match key {
+        TERM_KEY => Some(u64::deserialize(record).map(drop)),
+        format::KEY => Some(format::check_record(record)),
+        _ => check_definition(key, record),
+    }
+}
+
+fn check_definition(key: &str, record: &Value) -> Option<serde_json::Result<()>> {
+    let read = persist::normalized(key, record)?;
+    Some(read.and_then(|(own, _)| {
+        if own == key {
+            Ok(())
+        } else {
+            Err(serde::de::Error::custom(format!(
+                "its content belongs to the key {own}"
+            )))
+        }
+    }))
+}
+
+/// Whether a key under the prefix belongs to the state of the service. The number of terms does not: a
+/// copy has none, and its first leader begins with 1.
 pub(super) fn is_record(key: &str) -> bool {
-    !(key.starts_with(DAEMONS) || [TERM, format::KEY, transom_scheduler::FRAMEWORK_ID_KEY].contains(&key))
+    !(key.starts_with(DAEMONS) || [TERM_KEY, format::KEY, transom_scheduler::FRAMEWORK_ID_KEY].contains(&key))
 }
 
 /// Whether a key under the prefix belongs to a daemon, and not to the state of the service.
@@ -214,7 +229,7 @@ pub(super) fn is_of_daemon(key: &str) -> bool {
 /// Whether a key under the prefix shows that a daemon has led with the records: the leader counts
 /// its term.
 pub(super) fn is_term(key: &str) -> bool {
-    key == TERM
+    key == TERM_KEY
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ mod tasks;
 mod tests;
 mod translation;
 
-pub use backup::{Backup, BackupError};
+pub use backup::{Backup, BackupError, check_record};
 pub use marathon::Marathon;
 pub use report::{Carried, Finding, Kind, Report};
 pub use target::{Target, TargetError};

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use transom_cluster::TaskId;
 use transom_common::{HostPort, Secret};
 use transom_store::typed::{Changes, TypedStore};
@@ -298,4 +299,21 @@ impl Repository {
         changes.put(key, record, Expect::Any)?;
         self.0.commit(changes).await.map(drop)
     }
+}
+
+/// Decodes a record of the service, except those of its scheduler. `key`: under the prefix. `None` if
+/// the service has no record with such a key.
+///
+/// # Errors
+/// The record cannot be decoded.
+pub fn check_record(key: &str, record: &Value) -> Option<serde_json::Result<()>> {
+    Some(match key {
+        WANTED => Wanted::deserialize(record).map(drop),
+        TOKEN => String::deserialize(record).map(drop),
+        DATASTORE => DatastoreRecord::deserialize(record).map(drop),
+        CLIENT_CONFIG => StoredClientConfig::deserialize(record).map(drop),
+        KVSTORE => KvstoreRecord::deserialize(record).map(drop),
+        BACKUP => backup::State::deserialize(record).map(drop),
+        _ => return None,
+    })
 }

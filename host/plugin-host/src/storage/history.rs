@@ -12,13 +12,16 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use transom_common::error_chain;
 use transom_store::typed::{self, Changes, Stored, TypedStore};
 use transom_store::{Expect, Store};
 
 use crate::storage::admission_record::{AdmissionOutcome, AdmissionRecord};
 
+/// The folder of the records under the prefix.
+const FOLDER: &str = "plugins/";
 /// Maximum number of records of a plugin.
 const MAX_RECORDS: usize = 50;
 /// Maximum number of plugins with records. The least recently changed ones are evicted.
@@ -57,7 +60,10 @@ struct State {
 impl History {
     /// Loads the records. If the store is unavailable, its records stay unknown until a restart.
     pub(crate) async fn load(store: Option<Arc<dyn Store>>, prefix: &str) -> History {
-        let typed = |store| TypedStore::new(store, &format!("{prefix}/plugins")).with_timeout(STORE_TIMEOUT);
+        let typed = |store| {
+            TypedStore::new(store, &format!("{prefix}/{}", FOLDER.trim_end_matches('/')))
+                .with_timeout(STORE_TIMEOUT)
+        };
         let history = History {
             store: store.map(typed),
             state: Mutex::default(),
@@ -226,6 +232,16 @@ async fn write(store: &TypedStore, name: &str, record: &AdmissionRecord) -> type
 
 fn key(name: &str, sequence: u64) -> String {
     format!("{name}/{sequence:020}")
+}
+
+/// Decodes a record of the history. `key`: under the prefix that the daemon passes to the plugin host.
+/// `None` if the history has no records with such a key.
+///
+/// # Errors
+/// The record cannot be decoded.
+pub fn check_record(key: &str, record: &Value) -> Option<serde_json::Result<()>> {
+    plugin_of(key.strip_prefix(FOLDER)?)?;
+    Some(AdmissionRecord::deserialize(record).map(drop))
 }
 
 fn plugin_of(key: &str) -> Option<String> {

@@ -10,7 +10,7 @@
 pub(crate) mod command;
 mod end_writer;
 mod on_event;
-mod persist;
+pub(crate) mod persist;
 mod run;
 pub(crate) mod term;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use transom_cluster::TaskId;
 use transom_cluster::v1::TaskStatus;
 use transom_common::HostPort;
@@ -96,6 +97,27 @@ impl Repository {
         let keys: Vec<String> = tasks.iter().map(key).collect();
         self.0.delete_all(keys).await
     }
+}
+
+/// Decodes a record of the service, except those of its scheduler. `name`: the key under the prefix. `None` if
+/// the service has no records with such a key.
+///
+/// # Errors
+/// The record cannot be decoded, or belongs to another key.
+pub fn check_record(name: &str, record: &Value) -> Option<serde_json::Result<()>> {
+    if name == typed::TERM_KEY {
+        return Some(u64::deserialize(record).map(drop));
+    }
+    name.starts_with(FOLDER).then(|| {
+        let own = key(&JobRecord::deserialize(record)?.task);
+        if own == name {
+            Ok(())
+        } else {
+            Err(serde::de::Error::custom(format!(
+                "its content belongs to the key {own}"
+            )))
+        }
+    })
 }
 
 fn key(task: &TaskId) -> String {
