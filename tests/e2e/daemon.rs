@@ -19,6 +19,7 @@ mod scale;
 mod services;
 mod skip_ssl;
 mod store_at_start;
+mod store_command;
 mod supervisor;
 mod systemd;
 mod traces;

@@ -1,5 +1,5 @@
-//! A site whose store contains records of every kind: one version of the daemon writes them, the
-//! next one reads them.
+//! A site whose store contains records of every kind: one daemon writes them, and the next one, of another
+//! version or on a copy of the store, reads them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,6 +91,17 @@ impl StoredSite {
         .await;
         daemon.terminate();
         line
+    }
+
+    /// Stops the daemon; the cluster and its tasks keep running.
+    pub fn stop_daemon(&mut self) {
+        let (status, output) = self.daemon.take().expect("a daemon").interrupt();
+        assert!(status.success(), "the daemon ended with {status}:\n{output}");
+    }
+
+    /// The number of launches of each task id.
+    pub fn launches(&self) -> BTreeMap<String, usize> {
+        self.cluster.as_ref().expect("a cluster").launches()
     }
 
     /// Stops the daemon, then the cluster.

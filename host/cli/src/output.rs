@@ -1,7 +1,7 @@
 //! The output of a command: a table for people or JSON for programs.
 
 use std::fmt::Display;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -83,14 +83,19 @@ pub fn print_text<T: Serialize>(output: Output, document: &T, text: &str) -> any
     Ok(())
 }
 
-/// Writes a new file that only its owner may read, because of the secrets in it.
-pub fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
+/// Creates a new file that only its owner may read, because of the secrets in it.
+pub fn create_new(file: &Path) -> anyhow::Result<File> {
     let options = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(file);
-    let mut output = options.with_context(|| format!("cannot create {}", file.display()))?;
+    options.with_context(|| format!("cannot create {}", file.display()))
+}
+
+/// Writes a new file that only its owner may read.
+pub fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
+    let mut output = create_new(file)?;
     let written = output.write_all(text.as_bytes()).and_then(|()| output.sync_all());
     written.with_context(|| format!("cannot write {}", file.display()))
 }

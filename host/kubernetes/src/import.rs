@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -15,8 +14,9 @@ use transom_cluster::v1::{self, TaskState};
 use transom_common::HostPort;
 use transom_framework::Framework;
 use transom_scheduler::{AgentLocation, FRAMEWORK_ID_KEY, Launched, TaskRecord};
+use transom_store::transfer::{self, Holds};
 use transom_store::typed;
-use transom_store::{Batch, Expect, Fenced, Store};
+use transom_store::{Batch, Expect, Store};
 
 use crate::config::Config;
 use crate::core::persist::{self, StoredClientConfig, Wanted};
@@ -24,9 +24,6 @@ use crate::core::version::IMPORTED;
 use crate::kind::{Kind, PerKind};
 use crate::orchestrator::ClientConfig;
 use crate::task::{Launch, Metadata};
-
-/// The time to live of the lease while records are written.
-const LEASE_TTL: Duration = Duration::from_mins(1);
 
 /// The records of an m3s, as its Redis contains them.
 #[derive(Clone, Debug, Default)]
@@ -64,8 +61,8 @@ pub enum ImportError {
     #[error("there are no records of an m3s with this name")]
     Nothing,
     /// A daemon leads on the store.
-    #[error("a daemon leads on this store ({0}); stop all daemons of this store first")]
-    Led(String),
+    #[error(transparent)]
+    Held(#[from] transfer::Error),
     /// The store has records of the framework.
     #[error(
         "the store has records of this framework already: {0}; use an empty store, or another framework_name"
@@ -286,22 +283,9 @@ impl Import {
     /// The reason why nothing was written. After [`ImportError::Store`] it is unknown whether records
     /// were written.
     pub async fn write(&self, store: Arc<dyn Store>, config: &Config) -> Result<(), ImportError> {
-        let name = Framework::lease(config.name());
-        let holder = format!("{} transom-fw-import", uuid::Uuid::new_v4());
-        let acquired = typed::with_timeout(typed::TIMEOUT, store.acquire(&name, &holder, LEASE_TTL)).await;
-        let lease = match acquired {
-            Err(typed::Error::Store(transom_store::Error::Held { holder, .. })) => {
-                let address = holder
-                    .split_once(' ')
-                    .map_or(holder.as_str(), |(_, address)| address);
-                return Err(ImportError::Led(address.to_owned()));
-            }
-            acquired => acquired?,
-        };
-        let fenced: Arc<dyn Store> = Arc::new(Fenced::new(Arc::clone(&store), &lease));
-        let written = self.write_with(fenced, config).await;
-        // If this fails, the lease ends when its time to live has passed.
-        let _ = typed::with_timeout(typed::TIMEOUT, store.release(&lease)).await;
+        let holds = Holds::acquire(store, [Framework::lease(config.name())]).await?;
+        let written = self.write_with(holds.store(), config).await;
+        holds.release().await;
         written
     }
 
@@ -437,10 +421,13 @@ mod tests {
         let server = format!("file:{}", folder.path().display());
         let store = transom_store::Config::new(&server).open().await.unwrap();
         let (import, config) = (translate(&original(), &config()).unwrap(), config());
-        let lease = store.acquire("m3s/leader", "x host:1", LEASE_TTL).await.unwrap();
+        let lease = store
+            .acquire("m3s/leader", "x host:1", std::time::Duration::from_mins(1))
+            .await
+            .unwrap();
         let led = import.write(Arc::clone(&store), &config).await;
         assert!(
-            matches!(&led, Err(ImportError::Led(address)) if address == "host:1"),
+            matches!(&led, Err(ImportError::Held(transfer::Error::Led { holder, .. })) if holder == "host:1"),
             "{led:?}"
         );
         store.release(&lease).await.unwrap();

@@ -1,7 +1,7 @@
 //! Copies of a whole store: to another store of any kind, or to a file.
 //!
 //! * [`Snapshot`]: all entries of a store at one point in time, and their digest.
-//! * [`Holds`] keeps daemons from leading on a store while it is copied or written.
+//! * [`Holds`] keeps daemons from leading on a store while it is copied or written; imports use it, too.
 //! * [`write`] writes a snapshot to an empty store, in batches, and [`finish`] verifies and completes it.
 //! * [`dump`] and [`read_dump`] are the file.
 //!
@@ -58,7 +58,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A daemon leads on the store.
-    #[error("a daemon leads on the store ({holder}, lease `{lease}`); stop all daemons of this store first")]
+    #[error("a daemon leads on this store ({holder}); stop all daemons of this store first")]
     Led {
         /// The lease.
         lease: String,

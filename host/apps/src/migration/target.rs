@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use transom_framework::Framework;
+use transom_store::transfer::{self, Holds};
 use transom_store::typed::{self, TypedStore};
-use transom_store::{Batch, Expect, Fenced, Lease, Store};
-use uuid::Uuid;
+use transom_store::{Batch, Expect, Store};
 
 use super::Records;
 use super::backup::{is_of_daemon, is_record, is_term};
 use crate::core::format::{self, Format};
 
-/// The time to live of the lease while records are written. It is renewed before each batch.
-const LEASE_TTL: Duration = Duration::from_mins(1);
 /// The timeout of one batch.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(50);
 /// The maximum number of changes in one batch.
@@ -27,12 +25,9 @@ const MAX_NAMED_KEYS: usize = 5;
 /// Why records cannot be written into a store.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// A daemon leads on it.
-    #[error("a daemon leads on this store ({holder}); stop all daemons of this store first")]
-    Led {
-        /// The address of the daemon.
-        holder: String,
-    },
+    /// A daemon leads on it, or the lease was lost.
+    #[error(transparent)]
+    Held(#[from] transfer::Error),
     /// It contains records of another origin.
     #[error("the store has records already: {}; use an empty store, or another framework_name", .keys.join(", "))]
     NotEmpty {
@@ -83,12 +78,7 @@ impl Target {
     /// # Errors
     /// The reason why they would not be written.
     pub async fn check(&self, records: &Records) -> Result<()> {
-        let name = Framework::lease(&self.prefix);
-        let lease = typed::with_timeout(typed::TIMEOUT, self.store.lease(&name)).await;
-        let lease = lease.map_err(failed("reading who leads"))?;
-        if let Some(lease) = lease.filter(|lease| !lease.remaining().is_zero()) {
-            return Err(led_by_daemon(&lease.holder));
-        }
+        Holds::check_free(&*self.store, &Framework::lease(&self.prefix)).await?;
         self.replaced(records).await.map(drop)
     }
 
@@ -98,23 +88,14 @@ impl Target {
     /// # Errors
     /// The reason why the records were not written, or not all of them.
     pub async fn write(&self, records: &Records) -> Result<()> {
-        let name = Framework::lease(&self.prefix);
-        let holder = format!("{} transom-apps-import", Uuid::new_v4());
-        let acquired =
-            typed::with_timeout(typed::TIMEOUT, self.store.acquire(&name, &holder, LEASE_TTL)).await;
-        let lease = match acquired {
-            Err(typed::Error::Store(transom_store::Error::Held { holder, .. })) => {
-                return Err(led_by_daemon(&holder));
-            }
-            acquired => acquired.map_err(failed("acquiring its lease"))?,
-        };
-        let outcome = self.write_with(records, &lease).await;
-        // If the release fails, the lease expires.
-        let _ = typed::with_timeout(typed::TIMEOUT, self.store.release(&lease)).await;
+        let leases = [Framework::lease(&self.prefix)];
+        let holds = Holds::acquire(Arc::clone(&self.store), leases).await?;
+        let outcome = self.write_with(records, &holds).await;
+        holds.release().await;
         outcome
     }
 
-    async fn write_with(&self, records: &Records, lease: &Lease) -> Result<()> {
+    async fn write_with(&self, records: &Records, holds: &Holds) -> Result<()> {
         let mut changes: Vec<Change> = Vec::new();
         for key in self.replaced(records).await? {
             changes.push((key, None));
@@ -137,10 +118,9 @@ impl Target {
             let no_id = (transom_scheduler::FRAMEWORK_ID_KEY.to_owned(), None);
             batches.insert(0, vec![(format::KEY.to_owned(), incomplete), no_id]);
         }
-        let store: Arc<dyn Store> = Arc::new(Fenced::new(Arc::clone(&self.store), lease));
+        let store = holds.store();
         for batch in batches {
-            let renewed = typed::with_timeout(typed::TIMEOUT, self.store.renew(lease)).await;
-            renewed.map_err(failed("renewing its lease"))?;
+            holds.check()?;
             let changes = batch.into_iter().fold(Batch::new(), |batch, (key, value)| {
                 let key = format!("{}/{key}", self.prefix);
                 match value {
@@ -183,13 +163,6 @@ impl Target {
             return Err(TargetError::Used);
         }
         Ok(keys)
-    }
-}
-
-fn led_by_daemon(holder: &str) -> TargetError {
-    let address = holder.split_once(' ').map_or(holder, |(_, address)| address);
-    TargetError::Led {
-        holder: address.to_owned(),
     }
 }
 

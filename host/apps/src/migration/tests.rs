@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use transom_cluster::operator::GetState;
 use transom_cluster::v1::FrameworkInfo;
 use transom_scheduler::TaskRecord;
+use transom_store::transfer;
 use transom_store::typed::TypedStore;
 use transom_store::{Batch, Expect, Store};
 use transom_testkit::ScriptedScheduler;
@@ -477,7 +478,10 @@ async fn records_are_written_once_and_repeated_only_before_a_daemon_has_led() {
         .await
         .unwrap();
     for outcome in [target.check(&records).await, target.write(&records).await] {
-        assert!(matches!(outcome, Err(TargetError::Led { holder }) if holder == "host:8080"));
+        let Err(TargetError::Held(transfer::Error::Led { holder, .. })) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(holder, "host:8080");
     }
     store.release(&lease).await.unwrap();
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use transom_cluster::v1::FrameworkInfo;
 use transom_config::{Overrides, Settings, parts};
-use transom_store::Store;
+use transom_store::{Store, transfer};
 
 use crate::exit::{Misconfigured, Unavailable};
 
@@ -45,8 +45,14 @@ impl DaemonConfig {
         store.exists().context(Misconfigured)
     }
 
-    /// Opens the store.
+    /// Opens the store, unless it has an unfinished copy.
     pub(super) async fn store(&self) -> anyhow::Result<Arc<dyn Store>> {
+        let store = self.open().await?;
+        transfer::check_finished(&*store).await.context(Unavailable)?;
+        Ok(store)
+    }
+
+    async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
         match parts::store::config(&self.settings.store).open().await {
             Err(error @ transom_store::Error::Locked { .. }) => {
                 let file = self.file.display();

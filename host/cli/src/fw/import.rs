@@ -84,6 +84,9 @@ impl Import {
         if !self.dry_run {
             let store = parts::store::config(&settings.store).open().await;
             let store = store.context(Unavailable)?;
+            transom_store::transfer::check_finished(&*store)
+                .await
+                .context(Unavailable)?;
             import.write(store, &service).await?;
         }
         let report = ImportReport {

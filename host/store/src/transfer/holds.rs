@@ -7,17 +7,15 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{Error, KEY, Result, call};
+use crate::limits::MAX_FENCES;
 use crate::{Fenced, Lease, Store, typed};
 
 /// The time to live of the leases, which are renewed three times in it. Daemons of a command that was
 /// killed can lead after it.
 const TTL: Duration = Duration::from_secs(30);
 
-/// The lease [`KEY`] and those of all frameworks of a store, renewed until they are
+/// The lease [`KEY`], which excludes other commands, and those of frameworks, renewed until they are
 /// [released](Self::release).
-///
-/// The lease [`KEY`] is acquired and renewed before the others, so that it is the first to end. A commit
-/// that is fenced with it is thus rejected before any daemon can lead.
 #[derive(Debug)]
 pub struct Holds {
     store: Arc<dyn Store>,
@@ -54,12 +52,24 @@ impl Holds {
         })
     }
 
-    /// The store. It rejects commits when a lease has ended.
-    pub fn store(&self) -> Arc<dyn Store> {
-        match self.leases.first() {
-            Some(lease) => Arc::new(Fenced::new(Arc::clone(&self.store), lease)),
-            None => Arc::clone(&self.store),
+    /// Checks that no daemon holds `lease`, without any effect.
+    ///
+    /// # Errors
+    /// [`Error::Led`].
+    pub async fn check_free(store: &dyn Store, lease: &str) -> Result<()> {
+        match call("reading a lease", store.lease(lease)).await? {
+            Some(held) if !held.remaining().is_zero() => Err(led(held.name, &held.holder)),
+            _ => Ok(()),
         }
+    }
+
+    /// The store. It rejects commits when one of the leases has ended, of which it can check the first 16
+    /// ([`MAX_FENCES`]).
+    pub fn store(&self) -> Arc<dyn Store> {
+        let fences = self.leases.iter().take(MAX_FENCES);
+        fences.fold(Arc::clone(&self.store), |store, lease| {
+            Arc::new(Fenced::new(store, lease))
+        })
     }
 
     /// Checks that all leases are held.
@@ -87,18 +97,20 @@ impl Drop for Holds {
     }
 }
 
+fn led(lease: String, holder: &str) -> Error {
+    let address = holder.split_once(' ').map_or(holder, |(_, address)| address);
+    Error::Led {
+        lease,
+        holder: address.to_owned(),
+    }
+}
+
 async fn acquire(store: &dyn Store, name: &str, holder: &str) -> Result<Lease> {
-    match typed::with_timeout(typed::TIMEOUT, store.acquire(name, holder, TTL)).await {
+    match typed::with_timeout(super::TIMEOUT, store.acquire(name, holder, TTL)).await {
         Err(typed::Error::Store(crate::Error::Held { remaining, .. })) if name == KEY => {
             Err(Error::Busy { remaining })
         }
-        Err(typed::Error::Store(crate::Error::Held { lease, holder, .. })) => {
-            let address = holder.split_once(' ').map_or(&*holder, |(_, address)| address);
-            Err(Error::Led {
-                lease,
-                holder: address.to_owned(),
-            })
-        }
+        Err(typed::Error::Store(crate::Error::Held { lease, holder, .. })) => Err(led(lease, &holder)),
         acquired => acquired.map_err(Error::of("acquiring a lease")),
     }
 }

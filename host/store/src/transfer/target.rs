@@ -63,8 +63,7 @@ pub async fn check_finished(store: &dyn Store) -> Result<()> {
 /// The record with its version.
 async fn read(store: &dyn Store) -> Result<Option<(Progress, u64)>> {
     let doing = "reading the state of a copy";
-    let entry = typed::with_timeout(typed::TIMEOUT, store.get(KEY)).await;
-    let entry = entry.map_err(Error::of(doing))?;
+    let entry = call(doing, store.get(KEY)).await?;
     let progress = entry.map(|entry| decode(&entry).map(|progress| (progress, entry.version)));
     progress.transpose().map_err(Error::of(doing))
 }
@@ -111,7 +110,7 @@ pub async fn write(snapshot: &Snapshot, from: &str, to: &Holds, mut report: impl
 
 /// Commits a batch with the record of the copy; returns the record's version.
 async fn commit(store: &dyn Store, entries: &[Entry], progress: &Progress, expect: Expect) -> Result<u64> {
-    let doing = "writing entries";
+    let doing = "writing entries; the same command continues after those that were written";
     let record = serde_json::to_vec(progress).map_err(|source| typed::Error::Record {
         key: KEY.to_owned(),
         source,

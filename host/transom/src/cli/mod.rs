@@ -10,6 +10,7 @@ mod import;
 mod ports;
 mod serve;
 mod shell;
+mod store;
 
 use clap::{Parser, Subcommand};
 use transom_cli::{apps, fw, job, plugin, status, top};
@@ -44,6 +45,8 @@ enum Command {
     Top(top::Top),
     Doctor(doctor::Doctor),
     Bundle(bundle::Bundle),
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     Plugin(plugin::PluginCommand),
     Apps(apps::AppsCommand),
     #[command(visible_alias = "operator")]
@@ -71,6 +74,7 @@ impl CommandLine {
             Command::Top(command) => Box::pin(command.run()).await,
             Command::Doctor(command) => Box::pin(command.run()).await,
             Command::Bundle(command) => Box::pin(command.run()).await,
+            Command::Store(command) => Box::pin(command.run()).await,
             Command::Plugin(command) => command.run().await,
             Command::Apps(command) => Box::pin(command.run()).await,
             Command::Job(command) => command.run().await,

@@ -11,7 +11,7 @@ use transom_config::parts;
 use transom_framework::{Framework, FrameworkService, ServiceHandle};
 use transom_plugin_host::{Plugins, Reserved};
 use transom_scheduler::{MaintenanceMode, Metrics};
-use transom_store::{Election, Measured, Store};
+use transom_store::{Election, Measured, Store, transfer};
 use transom_web::{BoundPort, DaemonKey};
 
 use crate::daemon::reserved;
@@ -51,7 +51,7 @@ impl StoreContext {
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Opens the store and waits until it answers. Without the store, the daemon does not know its running
-/// tasks.
+/// tasks; with a part of a copy it would launch the others again.
 async fn open_store(
     section: &transom_config::Store,
     token: &CancellationToken,
@@ -59,10 +59,10 @@ async fn open_store(
     let store = parts::store::config(section).open().await?;
     let mut is_warned = false;
     loop {
-        match store.get("transom/reachable").await {
-            Ok(_) => return Ok(store),
+        match transfer::check_finished(&*store).await {
+            Ok(()) => return Ok(store),
             // The store logs the cause and retries.
-            Err(transom_store::Error::Unavailable { .. }) => {
+            Err(transfer::Error::Store { source, .. }) if source.is_unconfirmed() => {
                 if !is_warned {
                     tracing::warn!("waiting for the store; the daemon serves no requests until it responds");
                     if !section.server.starts_with("file:") {
