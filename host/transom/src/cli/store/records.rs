@@ -150,7 +150,7 @@ mod tests {
             ("a/term", "7", None),
             ("a/term", "\"x\"", Some("invalid type")),
             ("a/term", "{", Some("EOF")),
-            ("a/tasks/t", "{\"id\":\"t\"}", Some("missing field")),
+            ("a/tasks/t", "{}", Some("missing field")),
             (
                 "a/tasks/t",
                 "{\"record_version\":2}",
