@@ -22,9 +22,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Copy, back up, restore or check the state store, with the records of all services.
 ///
 /// A STORE is a configuration file, whose section [store] names the store with its user and password, or
-/// an address as in `store.server`: `file:DIR`, `zk://HOST:PORT,HOST:PORT/PATH`, `HOST:PORT` or
-/// `redis://HOST:PORT/DATABASE` (a Redis). Prefer a configuration file to an address with a password:
-/// other users can read command lines.
+/// an address as in `store.server`: `file:DIR`, `zk://HOST:PORT,HOST:PORT/PATH`, `HOST:PORT`,
+/// `redis://HOST:PORT/DATABASE` or `redis-sentinel://HOST:PORT,HOST:PORT/NAME` (a Redis). Prefer a
+/// configuration file to an address with a password: other users can read command lines.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:\n  \
     transom store check --store /etc/transom/transom.toml\n  \
