@@ -31,7 +31,8 @@ pub(crate) mod servers;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::{ProtocolVersion, ScriptInvocation};
@@ -67,6 +68,8 @@ pub struct RedisStore {
     /// database's number.
     channel: Arc<str>,
     call_timeout: Duration,
+    /// The latest lease of each name that was granted here.
+    granted: Mutex<HashMap<String, Lease>>,
 }
 
 impl RedisStore {
@@ -94,6 +97,7 @@ impl RedisStore {
             feed,
             channel,
             call_timeout,
+            granted: Mutex::default(),
         })
     }
 
@@ -127,6 +131,10 @@ impl RedisStore {
                 })
             }
         }
+    }
+
+    fn granted<T>(&self, with: impl FnOnce(&mut HashMap<String, Lease>) -> T) -> T {
+        with(&mut self.granted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn committing<'s>(&self, batch: &Batch) -> ScriptInvocation<'s> {
@@ -209,16 +217,25 @@ impl Store for RedisStore {
         script.key(lease_key(name)).key(FENCING);
         script.key(EPOCH).key(LONGEST).key(WAITING);
         script.arg(holder).arg(milliseconds(ttl));
+        let holds = self.granted(|granted| {
+            let lease = granted.get(name).filter(|lease| lease.holder == holder);
+            lease.is_some_and(|lease| !lease.remaining().is_zero())
+        });
+        script.arg(if holds { "holds" } else { "" });
         let expires = Instant::now() + ttl;
         let mut reply = self.run("grant a lease", &script).await?;
         match reply.text()?.as_str() {
-            "ok" => Ok(Lease {
-                name: name.to_owned(),
-                holder: holder.to_owned(),
-                fencing: reply.number()?,
-                ttl,
-                expires,
-            }),
+            "ok" => {
+                let lease = Lease {
+                    name: name.to_owned(),
+                    holder: holder.to_owned(),
+                    fencing: reply.number()?,
+                    ttl,
+                    expires,
+                };
+                self.granted(|granted| granted.insert(name.to_owned(), lease.clone()));
+                Ok(lease)
+            }
             "held" => Err(Error::Held {
                 lease: name.to_owned(),
                 holder: reply.text()?,
@@ -236,10 +253,14 @@ impl Store for RedisStore {
         let expires = Instant::now() + lease.ttl;
         let mut reply = self.run("renew a lease", &script).await?;
         match reply.text()?.as_str() {
-            "ok" => Ok(Lease {
-                expires,
-                ..lease.clone()
-            }),
+            "ok" => {
+                let renewed = Lease {
+                    expires,
+                    ..lease.clone()
+                };
+                self.granted(|granted| granted.insert(lease.name.clone(), renewed.clone()));
+                Ok(renewed)
+            }
             "fenced" => Err(Error::Fenced {
                 lease: lease.name.clone(),
                 fencing: lease.fencing,
@@ -253,6 +274,7 @@ impl Store for RedisStore {
         limits::lease(&lease.name)?;
         let mut script = SCRIPTS.release.prepare_invoke();
         script.key(lease_key(&lease.name)).arg(lease.fencing);
+        self.granted(|granted| granted.remove(&lease.name));
         self.run("release a lease", &script).await.map(drop)
     }
 

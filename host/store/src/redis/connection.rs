@@ -298,14 +298,20 @@ impl Reconnector {
             why: "does not say which run it is (`run_id`, `master_replid`)",
         })?;
         let epoch = format!("{run}/{replication}");
+        let to_begin = match (is_settling(&info), primary.replicas) {
+            (false, _) => replicas,
+            (true, Some(known)) => known.max(replicas),
+            (true, None) => {
+                return Err(Outage::Unfit {
+                    address,
+                    why: "was started a few seconds ago: its replicas have to follow it first",
+                });
+            }
+        };
         let quorum = Quorum {
             address: Arc::clone(&address),
             replicas,
-            to_begin: if is_settling(&info) {
-                primary.replicas.max(replicas)
-            } else {
-                replicas
-            },
+            to_begin,
             limit,
             epoch: epoch.clone(),
         };

@@ -8,15 +8,15 @@
 //!
 //! **Epochs.** A server that became the primary, or was restarted, begins an epoch before it answers
 //! the first call. Leases of earlier epochs are worth nothing: they cannot be renewed, and batches
-//! under them are fenced. No lease is granted to another holder for as long as the longest one may
-//! last, counted from when replicas have confirmed the epoch: from then on the former primary has too
+//! under them are fenced. No lease is granted, unless to one that holds it by its own clock, for as long
+//! as the longest one may last, counted from when replicas have confirmed the epoch: from then on the former primary has too
 //! few replicas to renew any. That holds if any two groups of replicas that can confirm have one in
 //! common with their primaries; a smaller number in the configuration is rejected
 //! (`redis/connection.rs`).
 //!
 //! **Restarts.** A primary that was started counts its replication from zero, and Sentinels compare
-//! these counts. For some seconds it therefore waits for all replicas to follow it before it begins
-//! its epoch.
+//! these counts; and it may have been replaced meanwhile. For some seconds it therefore waits for all
+//! replicas to follow it before it begins its epoch.
 //!
 //! **What remains.** Sentinels may promote a replica that has not confirmed the last writes, if the
 //! ones that have are unreachable for them. With as many confirmations as there are replicas that

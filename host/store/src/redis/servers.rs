@@ -59,8 +59,8 @@ struct Report {
 pub(crate) struct Primary {
     pub(crate) client: Client,
     pub(crate) address: String,
-    /// The number of its replicas, as far as Sentinels know them.
-    pub(crate) replicas: u32,
+    /// The number of its replicas, if Sentinels know it.
+    pub(crate) replicas: Option<u32>,
 }
 
 impl Servers {
@@ -90,14 +90,14 @@ impl Servers {
     /// If no Sentinel names one within `limit`, or TLS is misconfigured.
     pub(crate) async fn primary(&self, limit: Duration) -> Result<Primary, Cause> {
         let (address, replicas) = match &self.place {
-            Place::Address(address) => (address.clone(), 0),
+            Place::Address(address) => (address.clone(), None),
             Place::Sentinels { .. } => {
                 let Report {
                     address: (host, port),
                     replicas,
                     ..
                 } = self.ask_sentinels(limit).await?;
-                (ConnectionAddr::Tcp(host, port), replicas)
+                (ConnectionAddr::Tcp(host, port), Some(replicas))
             }
         };
         Ok(Primary {

@@ -22,7 +22,7 @@ const OTHERS: usize = SERVERS;
 #[derive(Debug)]
 pub struct Sentinels {
     servers: Vec<RedisServer>,
-    sentinels: Vec<RedisServer>,
+    observers: Vec<RedisServer>,
     proxies: Proxies,
 }
 
@@ -55,7 +55,7 @@ impl Sentinels {
             servers.push(server.started());
         }
         let port = primary.expect("a primary").port();
-        let sentinels = (0..SERVERS).map(|_| {
+        let observers = (0..SERVERS).map(|_| {
             let mut sentinel = RedisServer::with_options(&[])
                 .protected(Self::SENTINEL_PASSWORD)
                 .with_configuration(&format!(
@@ -69,7 +69,7 @@ impl Sentinels {
             sentinel.started()
         });
         let group = Self {
-            sentinels: sentinels.collect(),
+            observers: observers.collect(),
             servers,
             proxies,
         };
@@ -81,7 +81,7 @@ impl Sentinels {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let mut missing = Vec::new();
-            for sentinel in &self.sentinels {
+            for sentinel in &self.observers {
                 let words = ["SENTINEL", "MASTER", NAME];
                 let fields: Option<HashMap<String, String>> = sentinel.ask(&words).await;
                 let fields = fields.unwrap_or_default();
@@ -104,7 +104,7 @@ impl Sentinels {
     /// `redis-sentinel://HOST:PORT,…/NAME`.
     pub fn address(&self) -> String {
         let addresses: Vec<_> = self
-            .sentinels
+            .observers
             .iter()
             .map(|sentinel| sentinel.address().to_string())
             .collect();
@@ -140,7 +140,7 @@ impl Sentinels {
 
     /// A Sentinel, to stop and start it.
     pub fn sentinel(&mut self, number: usize) -> &mut RedisServer {
-        &mut self.sentinels[number]
+        &mut self.observers[number]
     }
 
     /// Lets all bytes from and to a server wait, except on connections to its direct address.

@@ -4,11 +4,13 @@
 local epoch = redis.call('HMGET', KEYS[1], 'id', 'state', 'from')
 if ARGV[2] == 'begin' and epoch[1] ~= ARGV[1] then
   local from = redis.call('GET', KEYS[2]) or '0'
-  -- The former primary may have assigned more numbers, by a clock that is ahead of this one by less than an hour.
+  -- The former primary may have assigned more numbers, by a clock that is ahead of this one by less than an hour. If
+  -- two servers begin an epoch, their numbers differ.
+  local ahead = 3600 * 1000000 + tonumber(string.sub(redis.sha1hex(ARGV[1]), 1, 8), 16)
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
   for i = 2, 3 do
-    local next = math.max(tonumber(redis.call('GET', KEYS[i]) or '0'), now) + 3600 * 1000000
+    local next = math.max(tonumber(redis.call('GET', KEYS[i]) or '0'), now) + ahead
     redis.call('SET', KEYS[i], string.format('%.0f', next))
   end
   redis.call('HSET', KEYS[1], 'id', ARGV[1], 'state', 'begun', 'from', from)

@@ -68,6 +68,8 @@ async fn primary_without_replicas_answers_nothing() {
         ..Config::new(group.direct_address(primary).to_string())
     };
     let pinned = pinned.open().await.unwrap();
+    // The primary has just been started, and without Sentinels the number of its replicas is unknown.
+    recovered(&pinned).await;
     let first = pinned.put("a", "1".into(), Expect::Absent).await.unwrap();
     let follower = of_sentinels(group.address()).open().await.unwrap();
     group.cut(primary);
