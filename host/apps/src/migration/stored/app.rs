@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::messages::{Command, Network, Pair, Port, Resource, Service};
-use super::{StoredError, checks, container, unsupported};
+use super::messages::{Command, Network, Port, Resource, Service};
+use super::{StoredError, checks, container, unsupported, values};
 use crate::time::Moment;
 
 const OPERATORS: &[&str] = &["UNIQUE", "LIKE", "CLUSTER", "GROUP_BY", "UNLIKE", "MAX_PER", "IS"];
@@ -31,7 +31,7 @@ pub(super) fn document(service: &Service) -> Result<Value, StoredError> {
         "instances": service.instances,
         "executor": service.executor,
         "constraints": all(&service.constraints, |one| {
-            let operator = named(OPERATORS, one.operator, "operator of a constraint")?;
+            let operator = values::named(OPERATORS, one.operator, "operator of a constraint")?;
             Ok(json!([Some(one.field.as_str()), Some(operator), one.value.as_deref()]))
         })?,
         "healthChecks": all(&service.health_checks, checks::health)?,
@@ -48,7 +48,7 @@ pub(super) fn document(service: &Service) -> Result<Value, StoredError> {
         "storeUrls": service.store_urls,
         "requirePorts": service.require_ports.unwrap_or_default(),
         "container": container,
-        "labels": pairs(&service.labels),
+        "labels": values::pairs(&service.labels),
         "acceptedResourceRoles": service.accepted_resource_roles.as_ref().map(|roles| &roles.role),
         "portDefinitions": ports,
         "networks": networks,
@@ -130,11 +130,11 @@ fn strategies(service: &Service, document: &mut Value) -> Result<(), StoredError
     }));
     let selection = service.kill_selection.unwrap_or(1);
     let selections = &["", "YOUNGEST_FIRST", "OLDEST_FIRST"];
-    document["killSelection"] = json!(named(selections, selection, "killSelection")?);
+    document["killSelection"] = json!(values::named(selections, selection, "killSelection")?);
     if let Some(residency) = &service.residency {
         let behavior = residency.task_lost_behavior.map(|behavior| {
             let behaviors = &["RELAUNCH_AFTER_TIMEOUT", "WAIT_FOREVER"];
-            named(behaviors, behavior, "taskLostBehavior")
+            values::named(behaviors, behavior, "taskLostBehavior")
         });
         document["residency"] = json!({
             "relaunchEscalationTimeoutSeconds": residency.relaunch_escalation_timeout_seconds,
@@ -200,29 +200,13 @@ fn networks(networks: &[Network]) -> Result<Vec<Value>, StoredError> {
             Some(3) => "container/bridge",
             _ => return Err(unsupported("one of its networks has an unknown mode")),
         };
-        Ok(json!({"mode": mode, "name": network.name, "labels": pairs(&network.labels)}))
+        Ok(json!({"mode": mode, "name": network.name, "labels": values::pairs(&network.labels)}))
     })
 }
 
 fn port(port: &Port) -> Value {
-    let labels = port.labels.as_ref().map(|labels| pairs(&labels.labels));
+    let labels = port.labels.as_ref().map(|labels| values::pairs(&labels.labels));
     json!({"port": port.number, "name": port.name, "protocol": port.protocol, "labels": labels})
-}
-
-/// Labels and options as an object.
-pub(super) fn pairs(pairs: &[Pair]) -> Map<String, Value> {
-    let pairs = pairs.iter();
-    pairs
-        .map(|pair| (pair.key.clone(), json!(pair.value.as_deref().unwrap_or_default())))
-        .collect()
-}
-
-/// The word for the number of an enumeration; an empty one is not used.
-pub(super) fn named<'a>(words: &[&'a str], number: i32, what: &str) -> Result<&'a str, StoredError> {
-    let word = usize::try_from(number).ok().and_then(|at| words.get(at));
-    let word = word.filter(|word| !word.is_empty());
-    word.copied()
-        .ok_or_else(|| unsupported(format!("{number} is not a known {what}")))
 }
 
 fn all<T>(

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::messages::{Check, Command, HealthCheck, ReadinessCheck};
-use super::{StoredError, app, unsupported};
+use super::{StoredError, unsupported, values};
 
 const HEALTH_PROTOCOLS: &[&str] = &[
     "HTTP",
@@ -18,9 +18,9 @@ const HEALTH_PROTOCOLS: &[&str] = &[
 /// A health check in the form of the API. Absent numbers are the defaults of the message, which differ
 /// from those of the API.
 pub(super) fn health(check: &HealthCheck) -> Result<Value, StoredError> {
-    let protocol = app::named(HEALTH_PROTOCOLS, check.protocol, "protocol of a health check")?;
+    let protocol = values::named(HEALTH_PROTOCOLS, check.protocol, "protocol of a health check")?;
     let is_command = protocol == "COMMAND";
-    let ip = app::named(
+    let ip = values::named(
         &["", "IPv4", "IPv6"],
         check.ip_protocol.unwrap_or(1),
         "IP protocol",
@@ -75,7 +75,7 @@ pub(super) fn check(check: &Check) -> Result<Value, StoredError> {
 pub(super) fn readiness(check: &ReadinessCheck) -> Result<Value, StoredError> {
     let protocol = check
         .protocol
-        .map(|protocol| app::named(&["HTTP", "HTTPS"], protocol, "protocol"));
+        .map(|protocol| values::named(&["HTTP", "HTTPS"], protocol, "protocol"));
     Ok(json!({
         "name": check.name,
         "protocol": protocol.transpose()?,

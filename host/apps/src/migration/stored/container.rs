@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::messages::{Container, LinuxInfo, PortMapping, Volume};
-use super::{StoredError, app, unsupported};
+use super::{StoredError, unsupported, values};
 
 /// `mesos.ContainerInfo.Type`.
 const DOCKER: i32 = 1;
@@ -32,7 +32,7 @@ pub(super) fn document(container: &Container, has_mappings: bool) -> Result<Valu
 
 fn linux_info(linux: &LinuxInfo) -> Result<Value, StoredError> {
     let ipc = linux.ipc.as_ref().map(|ipc| {
-        let mode = app::named(&["", "PRIVATE", "SHARE_PARENT"], ipc.mode, "IPC mode")?;
+        let mode = values::named(&["", "PRIVATE", "SHARE_PARENT"], ipc.mode, "IPC mode")?;
         Ok(json!({"mode": mode, "shmSize": ipc.shm_size}))
     });
     let seccomp = linux.seccomp.as_ref().map(|seccomp| {
@@ -86,7 +86,7 @@ fn mapping(mapping: &PortMapping) -> Value {
         "servicePort": mapping.service_port.unwrap_or_default(),
         "protocol": mapping.protocol,
         "name": mapping.name,
-        "labels": app::pairs(&mapping.labels),
+        "labels": values::pairs(&mapping.labels),
         "networkNames": mapping.network_names,
     })
 }
@@ -102,7 +102,7 @@ fn volume(volume: &Volume) -> Result<Value, StoredError> {
     if let Some(secret) = &volume.secret {
         return Ok(json!({"containerPath": path, "secret": secret.value}));
     }
-    let mode = app::named(&["", "RW", "RO"], volume.mode, "mode of a volume")?;
+    let mode = values::named(&["", "RW", "RO"], volume.mode, "mode of a volume")?;
     Ok(if let Some(persistent) = &volume.persistent {
         json!({"containerPath": path, "mode": mode, "persistent": {"size": persistent.size}})
     } else if let Some(external) = &volume.external {
@@ -110,7 +110,7 @@ fn volume(volume: &Volume) -> Result<Value, StoredError> {
             "size": external.size,
             "name": external.name,
             "provider": external.provider,
-            "options": app::pairs(&external.options),
+            "options": values::pairs(&external.options),
             "shared": external.shared.unwrap_or_default(),
         }})
     } else {

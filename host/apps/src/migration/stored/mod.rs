@@ -34,6 +34,7 @@ mod layout;
 mod messages;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -363,7 +364,7 @@ fn read_failure(app: &str, data: &[u8]) -> Result<Value> {
     Ok(json!({
         "appId": failure.app_id,
         "taskId": failure.task_id.value,
-        "state": app::named(TASK_STATES, failure.state, "state of a task")?,
+        "state": values::named(TASK_STATES, failure.state, "state of a task")?,
         "message": failure.message.unwrap_or_default(),
         "host": failure.host.unwrap_or_default(),
         "version": failure.version,
