@@ -24,6 +24,7 @@
 //! that became the primary begins an epoch (`redis/replication.rs`).
 
 pub(crate) mod connection;
+mod outage;
 mod replication;
 mod scan;
 mod scripts;
@@ -41,7 +42,8 @@ use tokio::time::Instant;
 
 use crate::watch::Feed;
 use crate::{Batch, Cause, Durability, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
-use connection::{Link, Outage};
+use connection::Link;
+use outage::Outage;
 use scripts::{Reply, SCRIPTS};
 use servers::Servers;
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 use ::redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::connection::Outage;
+use super::outage::Outage;
 use super::scripts::{Reply, SCRIPTS};
 use super::{COUNTER, EPOCH, FENCING, LONGEST, WAITING};
 
