@@ -29,6 +29,8 @@ pub mod containers;
 mod growth;
 pub mod marathon_state;
 mod ports;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod proxies;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "scheduler")]
@@ -37,8 +39,6 @@ mod scheduler;
 mod store;
 pub mod usage;
 mod wait;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod proxies;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

@@ -13,7 +13,7 @@ use transom_store::transfer::{self, Contents, Error, Progress, Snapshot};
 use transom_store::{Entry, Store, typed};
 
 use super::exit;
-use super::location::Location;
+use super::location::StoreArgument;
 use super::records::{Owner, owner, problem};
 
 /// Read every record of a store, decode it as its service does, and report what is damaged.
@@ -29,15 +29,8 @@ use super::records::{Owner, owner, problem};
     transom store check --store 10.0.0.20:6379 --output json | jq .frameworks"
 )]
 pub(in crate::cli) struct Check {
-    /// The store: a configuration file or an address.
-    #[arg(
-        long,
-        visible_alias = "config",
-        env = "TRANSOM_CONFIG",
-        default_value = "transom.toml",
-        value_name = "STORE"
-    )]
-    store: String,
+    #[command(flatten)]
+    store: StoreArgument,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -80,7 +73,7 @@ struct Report {
 
 impl Check {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let location = Location::parse(&self.store)?;
+        let location = self.store.location()?;
         let store = location.open().await?;
         let unfinished = transfer::unfinished(&*store).await.map_err(exit)?;
         let snapshot = Snapshot::of_store(&*store).await.map_err(exit)?;

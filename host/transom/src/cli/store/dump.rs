@@ -10,7 +10,7 @@ use transom_cli::exit::Unavailable;
 use transom_cli::output::{Output, create_new};
 use transom_store::transfer::{self, Header, Snapshot};
 
-use super::location::Location;
+use super::location::StoreArgument;
 use super::{Written, exit};
 
 /// Write all records of a store to a new file, as one snapshot, for `transom store restore`.
@@ -22,15 +22,8 @@ use super::{Written, exit};
 #[command(after_help = "Example:\n  \
     transom store dump --store /etc/transom/transom.toml --to transom-$(date +%F).jsonl.gz")]
 pub(in crate::cli) struct Dump {
-    /// The store: a configuration file or an address.
-    #[arg(
-        long,
-        visible_alias = "config",
-        env = "TRANSOM_CONFIG",
-        default_value = "transom.toml",
-        value_name = "STORE"
-    )]
-    store: String,
+    #[command(flatten)]
+    store: StoreArgument,
     /// The file, which must not exist. It is compressed if its name ends with `.gz`.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
@@ -41,7 +34,7 @@ pub(in crate::cli) struct Dump {
 
 impl Dump {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let location = Location::parse(&self.store)?;
+        let location = self.store.location()?;
         let store = location.open().await?;
         transfer::check_finished(&*store).await.map_err(exit)?;
         let snapshot = Snapshot::of_store(&*store).await.map_err(exit)?;

@@ -5,12 +5,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use transom_cli::exit::{Misconfigured, Unavailable};
 use transom_config::{Overrides, Settings, parts};
 use transom_store::{Config, Store};
 
 /// The timeout of one call. The first one also waits until a ZooKeeper's whole state is read.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The argument of a command on one store.
+#[derive(Debug, Args)]
+pub(super) struct StoreArgument {
+    /// The store: a configuration file or an address.
+    #[arg(
+        long,
+        visible_alias = "config",
+        env = "TRANSOM_CONFIG",
+        default_value = "transom.toml",
+        value_name = "STORE"
+    )]
+    store: String,
+}
+
+impl StoreArgument {
+    pub(super) fn location(&self) -> anyhow::Result<Location> {
+        Location::parse(&self.store)
+    }
+}
 
 /// A store that a command was given.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use transom_cli::exit::Unavailable;
 use transom_cli::output::Output;
 use transom_store::transfer::{self, Error, Holds, read_dump};
 
-use super::location::Location;
+use super::location::StoreArgument;
 use super::{Written, exit, progress, records, with_holds};
 
 /// Write the records of a file of `transom store dump` to an empty store of any kind.
@@ -24,15 +24,8 @@ pub(in crate::cli) struct Restore {
     /// A file of `transom store dump`.
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
-    /// The store: a configuration file or an address. It must be empty.
-    #[arg(
-        long,
-        visible_alias = "config",
-        env = "TRANSOM_CONFIG",
-        default_value = "transom.toml",
-        value_name = "STORE"
-    )]
-    store: String,
+    #[command(flatten)]
+    store: StoreArgument,
     /// Discard an unfinished copy in the store and begin again.
     #[arg(long)]
     restart: bool,
@@ -43,7 +36,7 @@ pub(in crate::cli) struct Restore {
 
 impl Restore {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let location = Location::parse(&self.store)?;
+        let location = self.store.location()?;
         let (from, to) = (self.from.display().to_string(), location.shown());
         let file = File::open(&self.from).with_context(|| format!("cannot read {from}"));
         let dump = read_dump(file.context(Unavailable)?);
