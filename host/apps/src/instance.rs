@@ -288,6 +288,15 @@ impl Instance {
         Some(results.all(|healthy| healthy))
     }
 
+    /// The last answer to a health check that fails, or the error.
+    pub(crate) fn health_answer(&self) -> Option<&str> {
+        let mut failing = self
+            .health
+            .iter()
+            .filter(|state| state.is_known() && !state.is_alive());
+        failing.find_map(|state| state.last_failure_cause.as_deref())
+    }
+
     /// Whether all its health checks have succeeded under this leader.
     fn is_found_healthy(&self) -> bool {
         self.is_healthy() == Some(true) && self.health.iter().all(|state| !state.is_restored)

@@ -12,6 +12,8 @@ use transom_scheduler::{Waiting, waiting};
 
 use crate::core::snapshot::Snapshot;
 use crate::core::term::Handles;
+use crate::failing::Failing;
+use crate::time::Moment;
 
 /// The maximum length of the lists of a [`Summary`].
 const MAX_ENTRIES: usize = 20;
@@ -31,6 +33,8 @@ pub struct Summary {
     pub numbers: Numbers,
     /// Apps and pods with instances that are not launched, longest first; at most 20.
     pub waiting: Vec<Waiting>,
+    /// Apps and pods whose tasks or checks fail, and the causes; at most 20.
+    pub failing: Vec<Failing>,
     /// Apps and pods with unhealthy instances, and their numbers of these; largest first, at most
     /// 20.
     pub unhealthy: Vec<(String, u64)>,
@@ -85,7 +89,7 @@ impl SummaryReader {
     pub fn read(&self) -> Summary {
         let pending = self.leader.handles().map(|handles| handles.scheduler.pending());
         let (waiting, all) = waiting(&pending.unwrap_or_default(), MAX_ENTRIES);
-        let mut summary = count(&self.snapshot.load());
+        let mut summary = count(&self.snapshot.load(), Moment::now());
         summary.numbers.waiting = all;
         summary.waiting = waiting;
         summary
@@ -93,7 +97,7 @@ impl SummaryReader {
 }
 
 /// The part of a summary that is computed from the snapshot.
-fn count(snapshot: &Snapshot) -> Summary {
+fn count(snapshot: &Snapshot, now: Moment) -> Summary {
     let totals = &snapshot.totals;
     let instances = &totals.instances;
     let numbers = Numbers {
@@ -115,6 +119,7 @@ fn count(snapshot: &Snapshot) -> Summary {
         .collect();
     unhealthy.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     unhealthy.truncate(MAX_ENTRIES);
+    let failing = totals.failing.values().filter_map(|view| Failing::of(view, now));
     let deployments = snapshot.deployments.values().take(MAX_ENTRIES);
     let deployments = deployments.map(|deployment| RunningDeployment {
         id: deployment.id.clone(),
@@ -126,6 +131,7 @@ fn count(snapshot: &Snapshot) -> Summary {
     Summary {
         numbers,
         waiting: Vec::new(),
+        failing: failing.take(MAX_ENTRIES).collect(),
         unhealthy,
         deployments: deployments.collect(),
     }

@@ -62,6 +62,8 @@ pub struct ServiceState {
     pub summary: Value,
     /// Apps and jobs that wait to be launched, longest first.
     pub waiting: Vec<Waiting>,
+    /// Apps and pods whose tasks or checks fail, and the causes.
+    pub failing: Vec<Failing>,
     /// Apps and pods with instances that fail health checks.
     pub unhealthy: Vec<Unhealthy>,
     /// Running deployments, oldest first.
@@ -107,6 +109,23 @@ pub struct Waiting {
     pub why: String,
     /// What an operator can do about them.
     pub advice: Vec<String>,
+}
+
+/// An app or pod whose tasks or checks fail.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Failing {
+    pub name: String,
+    /// What fails, as one word.
+    pub kind: String,
+    /// How often in a row.
+    pub count: u32,
+    pub since: Timestamp,
+    /// Host names of agents, at most three.
+    pub agents: Vec<String>,
+    /// The cause in one sentence, which begins with the name.
+    pub message: String,
+    pub advice: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

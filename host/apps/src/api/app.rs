@@ -13,6 +13,7 @@ use super::task::{self, ReadinessCheckResult, Task};
 use crate::core::ends::TaskFailure;
 use crate::core::snapshot::Snapshot;
 use crate::core::spec_view::SpecView;
+use crate::failing::Failing;
 use crate::instance::Instance;
 use crate::model::App;
 use crate::time::Moment;
@@ -40,6 +41,9 @@ pub(super) struct AppInfo<'a> {
     last_task_failure: Option<&'a TaskFailure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tasks_stats: Option<TaskStatsByVersion>,
+    /// What fails of it, and why; absent if nothing does. Only with `embed=failing`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failing: Option<Failing>,
 }
 
 /// All apps, or those that a request selects.
@@ -144,6 +148,8 @@ pub(super) struct Embed {
     pub(super) tasks_stats: bool,
     /// Adds Transom's own `checkFailure` to tasks: why a check has no newer result.
     pub(super) check_failure: bool,
+    /// Adds Transom's own `failing`: why instances fail.
+    pub(super) failing: bool,
 }
 
 impl Embed {
@@ -156,6 +162,7 @@ impl Embed {
             readiness: query.embeds("readiness"),
             tasks_stats: query.embeds("taskStats"),
             check_failure: query.embeds("checkFailure"),
+            failing: query.embeds("failing"),
         }
     }
 
@@ -205,6 +212,9 @@ fn app_info<'a>(view: &'a SpecView, app: &'a App, snapshot: &'a Snapshot, embed:
         tasks: None,
         last_task_failure: view.record.last_failure.as_ref().filter(|_| embed.last_failure),
         tasks_stats: embed.tasks_stats.then(|| stats(view)),
+        failing: (embed.failing)
+            .then(|| Failing::of(view, Moment::now()))
+            .flatten(),
     }
 }
 
@@ -221,6 +231,7 @@ pub(super) fn created<'a>(app: &'a App, deployment: &'a str) -> AppInfo<'a> {
         tasks: None,
         last_task_failure: None,
         tasks_stats: None,
+        failing: None,
     }
 }
 

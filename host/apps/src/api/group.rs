@@ -97,7 +97,11 @@ fn documents(groups: Vec<Node>, snapshot: Arc<Snapshot>, parts: EmbeddedParts) -
         let apps = app::documents(specs.clone(), Arc::clone(&snapshot), parts.embed);
         let lists = [
             (parts.apps, ",\"apps\":[", apps),
-            (parts.pods, ",\"pods\":[", pod_status::documents(specs, None)),
+            (
+                parts.pods,
+                ",\"pods\":[",
+                pod_status::documents(specs, None, parts.embed.failing),
+            ),
             (
                 parts.groups,
                 ",\"groups\":[",

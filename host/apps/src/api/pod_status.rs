@@ -15,6 +15,7 @@ use super::task::{LocalVolume, local_volumes};
 use crate::check_result::CheckResult;
 use crate::core::ends::{ContainerTermination, Termination};
 use crate::core::spec_view::SpecView;
+use crate::failing::Failing;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, InstanceTask};
 use crate::model::Pod;
@@ -44,6 +45,9 @@ pub(super) struct PodStatus<'a> {
     /// last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<Cow<'a, str>>,
+    /// What fails of it, and why; absent if nothing does. Only with `embed=failing`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failing: Option<Failing>,
 }
 
 /// The state of a pod.
@@ -160,10 +164,11 @@ pub(super) struct NetworkStatus<'a> {
 }
 
 /// The documents of the pods among these apps and pods, each a [`PodStatus`]. `lacks`: what the agents
-/// of the first one lack for its volumes.
+/// of the first one lack for its volumes; `failing`: whether each shows why instances fail.
 pub(super) fn documents(
     views: impl Iterator<Item = Arc<SpecView>> + Send + 'static,
     mut lacks: Option<String>,
+    failing: bool,
 ) -> Elements {
     let mut pods = views.filter_map(|view| Some((Arc::clone(view.record.spec.pod()?), view)));
     Box::new(move |document, pieces| {
@@ -171,7 +176,11 @@ pub(super) fn documents(
             return false;
         };
         let instances = instance_documents(Arc::clone(&view), Arc::clone(&pod));
-        let status = pod_status(&view, &pod, lacks.take());
+        let failing = failing.then(|| Failing::of(&view, Moment::now())).flatten();
+        let status = PodStatus {
+            failing,
+            ..pod_status(&view, &pod, lacks.take())
+        };
         pieces.object(document, &pod.id, &status, [(",\"instances\":[", instances)]);
         true
     })
@@ -214,6 +223,7 @@ fn pod_status<'a>(view: &'a SpecView, pod: &'a Pod, lacks: Option<String>) -> Po
         message: lacks
             .map(Cow::Owned)
             .or(failure.map(|failure| failure.message.as_str().into())),
+        failing: None,
     }
 }
 

@@ -119,13 +119,14 @@ pub(super) async fn put(
 }
 
 /// `GET /v2/pods/{id}` and the paths below it.
-pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> HandlerResult {
+pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query: Query) -> HandlerResult {
     let snapshot = api.snapshot();
+    let failing = query.embeds("failing");
     Ok(match target(&path)? {
         Target::Pod(id) => Json(pod(&snapshot, &id)?.1.without_version_info()).into_response(),
         Target::AllStatuses => {
             let views = snapshot.specs.clone().into_iter().map(|(_, view)| view);
-            pieces::response("[", "]", pod_status::documents(views, None))
+            pieces::response("[", "]", pod_status::documents(views, None, failing))
         }
         Target::Status(id) => {
             let (view, pod) = pod(&snapshot, &id)?;
@@ -134,7 +135,7 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>) -> Han
                 None => None,
             };
             let view = std::iter::once(Arc::clone(view));
-            pieces::response("", "", pod_status::documents(view, lacks))
+            pieces::response("", "", pod_status::documents(view, lacks, failing))
         }
         Target::Versions(id) => {
             let (view, _) = pod(&snapshot, &id)?;

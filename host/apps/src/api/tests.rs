@@ -8,6 +8,7 @@ mod checks;
 mod definitions;
 mod deployments;
 mod events;
+mod failing;
 mod groups;
 mod growth;
 mod health;

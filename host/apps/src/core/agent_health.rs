@@ -21,10 +21,9 @@ pub(super) fn agent_kill(app: &SpecId, instance: &Instance) -> [Draft; 2] {
     let record = instance.failed_record();
     let version = instance.version().to_string();
     let task = record.map_or_else(|| instance.task(), |record| record.id.clone());
-    let mut health = instance.health.iter();
-    let cause = health.find_map(|state| state.last_failure_cause.as_deref());
     let facts = instance.facts_of(record.map(AsRef::as_ref), app, &version);
-    shapes::unhealthy_kill(facts, task.as_str(), cause.unwrap_or(NO_CAUSE))
+    let cause = instance.health_answer().unwrap_or(NO_CAUSE);
+    shapes::unhealthy_kill(facts, task.as_str(), cause)
 }
 
 impl Core {

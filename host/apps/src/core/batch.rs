@@ -417,7 +417,9 @@ impl Core {
             self.specs.insert(id.clone(), state);
             return self.handle_definition_change(&id, None, Some(&spec), &BTreeSet::new());
         };
-        if state.record.spec.config_version() != spec.config_version() {
+        if state.record.spec.config_version() == spec.config_version() {
+            record.failures.clone_from(&state.record.failures);
+        } else {
             state.backoff = LaunchBackoff::default();
         }
         let (before, existed) = (state.record.spec.clone(), !state.record.deleted);

@@ -40,17 +40,21 @@ pub(crate) struct ContainerTermination {
 }
 
 impl ContainerTermination {
-    /// Parses the last status of a task. Agents report the exit code only in the message.
+    /// Parses the last status of a task.
     pub(crate) fn of(record: &TaskRecord) -> Self {
         let message = record.status.as_ref().and_then(|status| status.message.clone());
         let message = message.unwrap_or_default();
-        let code = message.split_once("exited with status ");
-        let code = code.and_then(|(_, rest)| rest.split_whitespace().next());
         Self {
-            exit_code: code.and_then(|code| code.parse().ok()),
+            exit_code: exit_code(&message),
             message,
         }
     }
+}
+
+/// The exit code in the message of a status: agents report it nowhere else.
+pub(crate) fn exit_code(message: &str) -> Option<i32> {
+    let (_, rest) = message.split_once("exited with status ")?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 impl Termination {

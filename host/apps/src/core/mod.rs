@@ -17,6 +17,7 @@ mod commit;
 mod counts;
 mod deployments;
 pub(crate) mod ends;
+pub(crate) mod failures;
 pub(crate) mod format;
 mod history;
 mod kill;
@@ -58,7 +59,6 @@ use transom_store::Store;
 use transom_store::typed::TypedStore;
 
 use crate::bus::{Bus, shapes};
-use crate::deploy::policy;
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::probes::{Checker, Occasion, Report};
@@ -492,8 +492,8 @@ impl Core {
                 Effect::Launch { after_failure } => {
                     launch = true;
                     if after_failure {
-                        let policy = policy::backoff(&state.record.spec);
-                        state.backoff.record_failure(&policy, now.timestamp());
+                        state.count_failure(&instance, killed_by_check, now);
+                        self.unstored.specs.insert(id.clone());
                     }
                 }
             }

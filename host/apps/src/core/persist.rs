@@ -24,6 +24,7 @@ use transom_store::Expect;
 use transom_store::typed::{self, TypedStore};
 
 use super::ends::{TaskFailure, Termination};
+use super::failures::Failures;
 use super::known_health::HealthRecord;
 use crate::deploy::{Change, Deployment};
 use crate::ids::{GroupId, InstanceId, SpecId};
@@ -56,6 +57,9 @@ pub(crate) struct SpecRecord {
     pub(crate) deleted: bool,
     #[serde(default)]
     pub(crate) last_failure: Option<TaskFailure>,
+    /// The last failures in a row of its tasks in this configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) failures: Option<Failures>,
     /// The last instances of a pod that ended, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) terminations: Vec<Termination>,
@@ -111,6 +115,7 @@ impl SpecRecord {
             past: Vec::new(),
             deleted: false,
             last_failure: None,
+            failures: None,
             terminations: Vec::new(),
             restarted_at: None,
         }

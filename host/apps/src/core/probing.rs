@@ -11,6 +11,7 @@ use transom_scheduler::TaskRecord;
 
 use super::Core;
 use super::command::Rejection;
+use super::failures::{self, Cause};
 use super::spec_state::SpecState;
 use crate::bus::shapes;
 use crate::health::{self, HealthState, HealthVerdict, ProbedTask, observe};
@@ -405,12 +406,19 @@ impl Core {
             .get(index)
             .and_then(|state| state.last_failure_cause.clone());
         let cause = cause.as_deref().unwrap_or("unknown");
+        let agent = instance.record().map(|record| record.agent.hostname.clone());
         let (version, task) = (instance.version().to_string(), instance.task());
         tracing::warn!(%app, %task, cause, "task is unhealthy; killed");
         let facts = instance.facts(app, &version);
         let drafts = shapes::unhealthy_kill(facts, task.as_str(), cause);
         self.publisher.events(drafts);
         self.checker.end(instance_id);
+        if let (Some(state), Some(agent)) = (self.specs.get_mut(app), agent) {
+            let now = Moment::now();
+            let failure = failures::Failure::new(Cause::Unhealthy, now, cause);
+            state.add_failure(failure, &agent, now);
+            self.unstored.specs.insert(app.clone());
+        }
         let state = self.specs.get(app);
         let new = state.is_some_and(|state| {
             let instance = state.instances().get(instance_id);

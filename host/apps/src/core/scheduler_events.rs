@@ -5,7 +5,7 @@ use std::sync::Arc;
 use transom_cluster::v1::TaskStatus;
 use transom_cluster::{AgentId, TaskId};
 use transom_common::error_chain;
-use transom_replicas::{Condition, Input, LaunchBackoff};
+use transom_replicas::{Condition, Input};
 use transom_scheduler::{Event, TaskRecord};
 
 use super::Core;
@@ -124,7 +124,8 @@ impl Core {
         }
         if drained && let Some(state) = self.specs.get_mut(&app) {
             // The earlier failures may have been caused by the agent.
-            state.backoff = LaunchBackoff::default();
+            state.forget_failures();
+            self.unstored.specs.insert(app.clone());
         }
         self.step_task(&app, &instance_id, false);
         if let Some(draft) = checked {

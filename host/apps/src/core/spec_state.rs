@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use imbl::OrdMap;
+use transom_cluster::v1::TaskState;
 use transom_cluster::{AgentId, TaskId};
 use transom_common::trace::TraceContext;
 use transom_replicas::{LaunchBackoff, Member, Policy, ReplicaCounts, ReplicaIndex};
@@ -14,6 +15,7 @@ use transom_scheduler::{RunSpec, TaskRequest};
 use super::budgets::{PastBytes, Share};
 use super::counts::InstanceCounts;
 use super::ends::{TaskFailure, Termination};
+use super::failures::{Failure, Failures, quiet_time};
 use super::persist::SpecRecord;
 use super::places::{Moved, has_moved};
 use super::selected_kills::SelectedKills;
@@ -336,6 +338,34 @@ impl SpecState {
             Arc::make_mut(&mut self.record).last_failure = failure;
         }
         has_failed
+    }
+
+    /// Counts the failure of an instance for the delay of the next launch, and in the row of failures.
+    /// `killed_by_check`: its agent killed it because a health check failed.
+    pub(super) fn count_failure(&mut self, instance: &Instance, killed_by_check: bool, now: Moment) {
+        let policy = policy::backoff(&self.record.spec);
+        self.backoff.record_failure(&policy, now.timestamp());
+        // A task that is lost with its agent has not failed itself.
+        let lost = [TaskState::Gone, TaskState::GoneByOperator, TaskState::Lost];
+        if let Some(record) = instance.failed_record().filter(|it| !lost.contains(&it.state)) {
+            let failure = Failure::of(record, killed_by_check, instance.health_answer());
+            self.add_failure(failure, &record.agent.hostname, now);
+        }
+    }
+
+    /// Adds a failure on an agent to the row of failures.
+    pub(super) fn add_failure(&mut self, failure: Failure, agent: &str, now: Moment) {
+        let delay_ends = self.backoff.until(now.timestamp()).map_or(now, Moment::from);
+        let quiet = quiet_time(&self.record.spec, failure.cause).as_millis();
+        let until = delay_ends.plus_millis(i64::try_from(quiet).unwrap_or(i64::MAX));
+        let row = &mut Arc::make_mut(&mut self.record).failures;
+        Failures::record(row, failure, agent, until);
+    }
+
+    /// Ends the delay of launches and the row of failures.
+    pub(super) fn forget_failures(&mut self) {
+        self.backoff = LaunchBackoff::default();
+        Arc::make_mut(&mut self.record).failures = None;
     }
 
     /// Records the end of a pod's instance.

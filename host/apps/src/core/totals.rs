@@ -7,6 +7,7 @@ use transom_replicas::LaunchBackoff;
 
 use super::counts::InstanceCounts;
 use super::spec_view::SpecView;
+use crate::failing;
 use crate::ids::SpecId;
 
 /// Counts over all apps and pods of a snapshot. A clone is cheap.
@@ -19,6 +20,9 @@ pub(crate) struct Totals {
     pub(crate) instances: InstanceCounts,
     /// Apps and pods with unhealthy instances, and how many.
     pub(crate) unhealthy: OrdMap<SpecId, u32>,
+    /// Apps and pods that may be in [`Failing`](crate::failing::Failing), which also depends on the
+    /// time.
+    pub(crate) failing: OrdMap<SpecId, Arc<SpecView>>,
     /// Apps and pods whose launches have a delay, which may be over.
     pub(crate) delayed: OrdMap<SpecId, Arc<SpecView>>,
 }
@@ -35,6 +39,10 @@ impl Totals {
             let id = view.record.spec.id().clone();
             self.unhealthy.insert(id, view.counts.unhealthy);
         }
+        if !deleted && failing::is_candidate(view) {
+            self.failing
+                .insert(view.record.spec.id().clone(), Arc::clone(view));
+        }
         if view.backoff != LaunchBackoff::default() {
             self.delayed
                 .insert(view.record.spec.id().clone(), Arc::clone(view));
@@ -49,6 +57,7 @@ impl Totals {
         }
         self.instances.remove_all(&view.counts);
         self.unhealthy.remove(view.record.spec.id());
+        self.failing.remove(view.record.spec.id());
         self.delayed.remove(view.record.spec.id());
     }
 }

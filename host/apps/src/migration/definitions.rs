@@ -331,6 +331,7 @@ impl Context<'_> {
                 past: versions,
                 deleted: false,
                 last_failure,
+                failures: None,
                 terminations: Vec::new(),
                 restarted_at: None,
             },

@@ -34,6 +34,7 @@ impl Explain {
             explain::queue(&api).await?,
             api.get("v2/deployments?embed=canary").await?,
         );
+        let failing = failing(&api, &target).await?;
         let locks: Vec<&Value> = deployments
             .as_array()
             .into_iter()
@@ -44,13 +45,15 @@ impl Explain {
             let missing = missing(&api, std::slice::from_ref(&target.id), true).await?;
             anyhow::ensure!(missing.absent.is_empty(), "{} was deleted meanwhile", target.id);
             let message = pod_message(&api, &target).await?;
-            return self.not_waiting(&target, &missing.texts, message.as_deref());
+            return self.not_waiting(&target, failing.as_ref(), &missing.texts, message.as_deref());
         };
         let failure = last_failure(&target);
         let mut document = explain::document(item, &locks);
         document["lastTaskFailure"] = json!(failure);
+        document["failing"] = json!(failing);
         let explanation = explain::explanation(item, &locks, jiff::Timestamp::now());
-        let mut blocks = vec![explanation.lines_before.join("\n")];
+        let mut blocks = failing.as_ref().map(why_failing).into_iter().collect::<Vec<_>>();
+        blocks.push(explanation.lines_before.join("\n"));
         if !explanation.rows.is_empty() {
             blocks.push(output::table(explain::HEADINGS, explanation.rows));
         }
@@ -61,20 +64,50 @@ impl Explain {
     }
 
     /// The output if the queue has no entry; instances may still be missing.
-    fn not_waiting(&self, target: &Target, missing: &[String], message: Option<&str>) -> anyhow::Result<()> {
+    fn not_waiting(
+        &self,
+        target: &Target,
+        failing: Option<&Value>,
+        missing: &[String],
+        message: Option<&str>,
+    ) -> anyhow::Result<()> {
         let failure = last_failure(target);
         let document = json!({
             "id": target.id, "waiting": 0, "missing": missing, "lastTaskFailure": failure, "message": message,
+            "failing": failing,
         });
-        let mut lines = vec![format!("{}: no instance waits for an offer.", target.id)];
+        let mut lines: Vec<String> = failing.map(why_failing).into_iter().collect();
+        lines.push(format!("{}: no instance waits for an offer.", target.id));
         lines.extend(missing.iter().map(|text| format!("* {text}")));
         lines.extend(failure.map(described));
         lines.extend(message.map(|message| format!("Message of the pod: {message}")));
-        if missing.is_empty() {
+        if missing.is_empty() && failing.is_none() {
             lines.push("All instances are running, and no deployment affects them.".to_owned());
         }
         output::print_text(self.daemon.output, &document, &lines.join("\n"))
     }
+}
+
+/// What fails of an app or pod, in the daemon's words; `None` if nothing does.
+async fn failing(api: &Api, target: &Target) -> anyhow::Result<Option<Value>> {
+    let is_pod = target.kind == Kind::Pod;
+    let path = if is_pod {
+        format!("v2/pods{}::status?embed=failing", target.id)
+    } else {
+        format!("v2/apps{}?embed=app.failing", target.id)
+    };
+    let mut shown = api.find(&path).await?;
+    if !is_pod {
+        shown = shown.map(|mut single| single["app"].take());
+    }
+    let failing = shown.map(|mut shown| shown["failing"].take());
+    Ok(failing.filter(Value::is_object))
+}
+
+/// What fails, and the advice.
+fn why_failing(failing: &Value) -> String {
+    let text = |key: &str| failing[key].as_str().unwrap_or_default();
+    format!("{}\n* {}", text("message"), text("advice"))
 }
 
 /// The message in the status of a pod: its last failure, or what its agents lack for its volumes.

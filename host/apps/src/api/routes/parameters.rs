@@ -52,7 +52,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter::query("label", "A label selector: a list of `key`, `key==value`, `key!=value`, `key in (a, b)` and `key notin (a, b)`, joined \
          by commas. All of them have to match.",
         Text),
-    Parameter::query("embed", "Parts to add to apps: `tasks`, `lastTaskFailure`, `failures` (both), `readiness`, `taskStats`, `checkFailure`, \
+    Parameter::query("embed", "Parts to add to apps: `tasks`, `lastTaskFailure`, `failures` (both), `readiness`, `taskStats`, `checkFailure`, `failing`, \
          each with or without the prefix `apps.`, `app.` or `group.apps.`. Others are ignored.",
         List).keyed("embedApps"),
     Parameter::query("embed", "`group.groups`, `group.apps` and `group.pods` select these parts; without any of them all are sent. In \
@@ -60,6 +60,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         List).keyed("embedGroups"),
     Parameter::query("embed", "`checkFailure` adds why a check has no newer result.",
         List).keyed("embedTasks"),
+    Parameter::query("embed", "`failing` adds what fails of the pod, and why.",
+        List).keyed("embedPod"),
     Parameter::query("embed", "`deadline` and `canary` add these.",
         List).keyed("embedDeployments"),
     Parameter::query("embed", "`lastUnusedOffers` adds the last offers that were not used, `reasons` the scheduler's own reasons.",

@@ -62,6 +62,7 @@ pub(super) fn routes() -> Vec<Route<Api>> {
             "The status of a pod, its instances and their containers",
             pods::get,
         )
+        .parameters(&["embedPod"])
         .returns::<PodStatus<'_>>("The pod with its instances.")
         .errors(&[404]),
         Route::get(

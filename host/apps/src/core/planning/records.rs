@@ -171,6 +171,9 @@ impl Planner {
         kept.apply(&mut past, &used);
         Some(SpecRecord {
             last_failure: present.and_then(|record| record.last_failure.clone()),
+            failures: present
+                .filter(|record| record.spec.config_version() == spec.config_version())
+                .and_then(|record| record.failures.clone()),
             terminations: present
                 .map(|record| record.terminations.clone())
                 .unwrap_or_default(),

@@ -91,6 +91,10 @@ fn check_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>)
         ),
         _ => {}
     }
+    let failing = &service.state.failing;
+    for one in failing {
+        add(Severity::Warning, one.message.clone(), one.advice.clone());
+    }
     for waiting in &service.state.waiting {
         if let Some((message, advice)) = waiting_problem(service, waiting, now) {
             add(Severity::Warning, message, advice);

@@ -7,7 +7,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use transom_cli::{
     exit::{Misconfigured, Unavailable},
-    overview::{Deployment, ServiceState, Unhealthy},
+    overview::{Deployment, Failing, ServiceState, Unhealthy},
 };
 use transom_cluster::v1;
 use transom_config::Settings;
@@ -157,9 +157,19 @@ fn state(summaries: &transom_apps::SummaryReader) -> ServiceState {
     let transom_apps::Summary {
         numbers,
         waiting,
+        failing,
         unhealthy,
         deployments,
     } = summaries.read();
+    let failing = failing.into_iter().map(|one| Failing {
+        name: one.name,
+        kind: one.kind.to_owned(),
+        count: one.count,
+        since: one.since,
+        agents: one.agents,
+        message: one.message,
+        advice: one.advice,
+    });
     let unhealthy = unhealthy
         .into_iter()
         .map(|(name, instances)| Unhealthy { name, instances });
@@ -173,6 +183,7 @@ fn state(summaries: &transom_apps::SummaryReader) -> ServiceState {
     ServiceState {
         summary: serde_json::json!(numbers),
         waiting: waiting_documents(waiting),
+        failing: failing.collect(),
         unhealthy: unhealthy.collect(),
         deployments: deployments.collect(),
     }
