@@ -1,6 +1,7 @@
 //! `transom status`, `top`, `doctor` and `bundle`: what an operator runs when something is wrong.
 
 mod bundle;
+mod failing;
 
 use std::fs;
 use std::io::Write as _;
