@@ -116,7 +116,7 @@ fn advice(spec: &Spec, row: &Failures, code: Option<i32>) -> String {
                 .to_owned()
         }
         (Cause::Ended, _) if row.last.message.contains(KILLED) => format!(
-            "Nobody here has killed it: the kernel may have, for lack of memory. Check the agent's kernel log, and {}",
+            "Transom has not killed it; the kernel may have, for lack of memory. Check the agent's kernel log, and {}",
             raise_memory(spec)
         ),
         (Cause::Ended | Cause::Other, _) => format!(
