@@ -62,10 +62,6 @@ async fn image_of_an_app_runs_in_a_bridge_network_and_is_checked_from_outside_an
     }))
     .await;
     let tasks = site.wait_until_running("/web", 2).await;
-    for task in &tasks {
-        let found = page(&site, &task["host"], &task["ports"][0]).await;
-        assert_eq!(found.as_deref(), Ok("made here\n"), "{task}");
-    }
     eventually("both instances to be healthy", || async {
         let app = site.get(&site.apps("/v2/apps/web")).await?;
         let deployed = app["app"]["deployments"].as_array().is_some_and(Vec::is_empty);
@@ -76,6 +72,10 @@ async fn image_of_an_app_runs_in_a_bridge_network_and_is_checked_from_outside_an
         }
     })
     .await;
+    for task in &tasks {
+        let found = page(&site, &task["host"], &task["ports"][0]).await;
+        assert_eq!(found.as_deref(), Ok("made here\n"), "{task}");
+    }
     let work_dir = site.cluster.work_dir().to_owned();
     assert_eq!(runtime.names(&work_dir).len(), 2);
     site.scale("/web", 1).await;
