@@ -1,4 +1,4 @@
-//! Serves a registry's metrics.
+//! Serves a registry's metrics, in the format that the client asks for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,20 +6,59 @@ use std::sync::Arc;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::header;
+use http::{HeaderMap, header};
 use prometheus_client::registry::Registry;
 
 use crate::ApiError;
 
-/// The content type of [`response`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All metrics of a registry, in the OpenMetrics text format.
-pub fn response(registry: &Registry) -> Response {
-    match text(registry) {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+/// All metrics of a registry, in the OpenMetrics text format; in Prometheus's text format, if the header
+/// `Accept` names `text/plain` and not OpenMetrics.
+pub fn response(registry: &Registry, headers: &HeaderMap) -> Response {
+    let accepts = |format: &str| {
+        let values = headers.get_all(header::ACCEPT).iter();
+        let mut values = values.filter_map(|value| value.to_str().ok());
+        values.any(|value| value.to_ascii_lowercase().contains(format))
+    };
+    let is_plain = accepts("text/plain") && !accepts("application/openmetrics-text");
+    let (content_type, text) = if is_plain {
+        (PROMETHEUS_TEXT, text(registry).map(|text| prometheus_text(&text)))
+    } else {
+        (OPEN_METRICS, text(registry))
+    };
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, content_type)], text).into_response(),
         Err(cause) => ApiError::internal(&cause).into_response(),
     }
+}
+
+/// OpenMetrics text in Prometheus's format: there the description of a counter or an info names its
+/// samples, whose names have a suffix, and units are no part of it.
+fn prometheus_text(text: &str) -> String {
+    let mut lines = Vec::new();
+    let mut help = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ');
+        } else if let Some(described) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = described.split_once(' ').unwrap_or((described, "unknown"));
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "info" => ("_info", "gauge"),
+                "unknown" | "stateset" | "gaugehistogram" => ("", "untyped"),
+                _ => ("", kind),
+            };
+            if let Some((_, help)) = help.take() {
+                lines.push(format!("# HELP {name}{suffix} {help}\n"));
+            }
+            lines.push(format!("# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with('#') {
+            lines.push(format!("{line}\n"));
+        }
+    }
+    lines.concat()
 }
 
 fn text(registry: &Registry) -> Result<String, std::fmt::Error> {
@@ -61,7 +100,8 @@ const END: &str = "# EOF";
 
 /// `GET /metrics`, for a registry that is complete.
 pub fn router(registry: Arc<Registry>) -> Router {
-    Router::new().route("/metrics", get(async move || response(&registry)))
+    let answer = async move |headers: HeaderMap| response(&registry, &headers);
+    Router::new().route("/metrics", get(answer))
 }
 
 #[cfg(test)]
@@ -87,5 +127,10 @@ mod tests {
             starts_total{framework=\"b\"} 0\n# EOF\n";
         assert_eq!(text(&registry), Ok(expected.to_owned()));
         assert_eq!(text(&Registry::default()), Ok("# EOF\n".to_owned()));
+        let expected = expected
+            .replace("starts Starts", "starts_total Starts")
+            .replace("starts counter", "starts_total counter")
+            .replace("# EOF\n", "");
+        assert_eq!(prometheus_text(&text(&registry).unwrap()), expected);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
@@ -149,6 +150,33 @@ async fn metrics(site: &Site) -> Result<String, String> {
     let answer = site.http.get(site.admin("/metrics")).send().await;
     let text = answer.map_err(|error| error.to_string())?.text().await;
     text.map_err(|error| error.to_string())
+}
+
+/// Prometheus's own check accepts the metrics in its text format.
+async fn check_text_format(site: &Site) {
+    let request = site.http.get(site.admin("/metrics"));
+    let answer = request
+        .header("Accept", "text/plain;version=0.0.4;q=1,*/*;q=0.1")
+        .send();
+    let answer = answer.await.expect("an answer");
+    assert_eq!(
+        answer.headers()["content-type"],
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
+    let metrics = answer.text().await.expect("metrics");
+    let mut check = Command::new(program("promtool"))
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool");
+    let mut input = check.stdin.take().expect("an input");
+    input.write_all(metrics.as_bytes()).expect("read");
+    drop(input);
+    let output = check.wait_with_output().expect("an end");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
 }
 
 /// The value of a series.
@@ -306,6 +334,7 @@ async fn rules_and_boards_name_existing_metrics_and_labels() {
 async fn a_prometheus_evaluates_every_rule_and_board() {
     let site = busy_site().await;
     let families = families_of(&site).await;
+    check_text_format(&site).await;
     let rules = RULES.map(|name| folder().join(name));
     let prometheus = Prometheus::start(site.addresses["admin"], &rules, &site.http).await;
     eventually("every rule to be evaluated", || async {

@@ -45,7 +45,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
@@ -190,6 +190,6 @@ async fn ready(State(admin): State<Admin>) -> Response {
     (status, Json(Ready { ready, services })).into_response()
 }
 
-async fn metrics(State(admin): State<Admin>) -> Response {
-    transom_web::metrics::response(&admin.registry)
+async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    transom_web::metrics::response(&admin.registry, &headers)
 }

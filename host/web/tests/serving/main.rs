@@ -426,7 +426,7 @@ fn bind_error_of_a_used_port_names_the_port_option() {
 }
 
 #[tokio::test]
-async fn metrics_are_open_metrics() {
+async fn metrics_have_the_format_that_the_client_accepts() {
     let mut registry = prometheus_client::registry::Registry::default();
     let counter = prometheus_client::metrics::counter::Counter::<u64>::default();
     registry.register("transom_web_test", "A count", counter.clone());
@@ -444,5 +444,23 @@ async fn metrics_are_open_metrics() {
             .contains("content-type: application/openmetrics-text; version=1.0.0"),
         "{answer}"
     );
+    for (accept, is_plain) in [
+        ("text/plain;version=0.0.4;q=1,*/*;q=0.1", true),
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            false,
+        ),
+        ("*/*", false),
+    ] {
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: {accept}\r\n\r\n");
+        let answer = read_to_end(&mut server.send_text(&request).await).await;
+        let named = answer.contains("# TYPE transom_web_test_total counter");
+        assert_eq!(
+            (named, !answer.ends_with("# EOF\n")),
+            (is_plain, is_plain),
+            "{answer}"
+        );
+    }
     server.stop().await;
 }
