@@ -47,6 +47,7 @@ export interface Overview {
     error: string | null;
     milliseconds: number | null;
     durability: string;
+    may_lose: string | null;
   };
   plugins?: {
     total: number;

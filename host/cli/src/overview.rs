@@ -196,9 +196,10 @@ pub struct Store {
     pub error: Option<String>,
     /// Time of the last read.
     pub milliseconds: Option<f64>,
-    /// What a crash costs: `synced` (nothing), `appended` (by `appendfsync` of the Redis),
-    /// `volatile` (the last writes), `unknown`.
+    /// `synced`, `replicated`, `partly_replicated`, `unconfirmed`, `appended`, `volatile` or `unknown`.
     pub durability: String,
+    /// What a failure can lose although it was acknowledged; null if nothing, or not known.
+    pub may_lose: Option<String>,
 }
 
 /// The plugins.

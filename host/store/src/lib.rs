@@ -112,9 +112,13 @@ impl Expect {
 pub enum Durability {
     /// Nothing: a commit returns after it is on disk.
     Synced,
-    /// Nothing, as long as one server of those that acknowledged a write keeps it, and a failover
-    /// chooses one of them.
+    /// Nothing, as long as one server of those that acknowledged a write keeps it: every replica
+    /// confirms.
     Replicated,
+    /// The last writes, if a failover chooses a replica that has not confirmed them.
+    PartlyReplicated,
+    /// Acknowledged writes: no write waits for the replicas to which the server can fail over.
+    Unconfirmed,
     /// The server has an append-only file; its setting `appendfsync` decides how much of it is on
     /// disk.
     Appended,
@@ -131,9 +135,31 @@ impl Durability {
         match self {
             Self::Synced => "synced",
             Self::Replicated => "replicated",
+            Self::PartlyReplicated => "partly_replicated",
+            Self::Unconfirmed => "unconfirmed",
             Self::Appended => "appended",
             Self::Volatile => "volatile",
             Self::Unknown => "unknown",
+        }
+    }
+
+    /// What a failure can lose although it was acknowledged, for logs and people.
+    pub fn may_lose(self) -> Option<&'static str> {
+        match self {
+            Self::Synced | Self::Replicated | Self::Unknown => None,
+            Self::PartlyReplicated => {
+                Some("a failover to a replica that has not confirmed the last writes loses them")
+            }
+            Self::Unconfirmed => Some(
+                "no write waits for the replicas: a failover to one loses acknowledged writes and can grant a lease \
+                 twice",
+            ),
+            Self::Appended => Some(
+                "a crash of the machine loses the last writes, unless the Redis has `appendfsync always`",
+            ),
+            Self::Volatile => {
+                Some("there is no append-only file: a crash of the Redis loses the last writes")
+            }
         }
     }
 }

@@ -321,14 +321,16 @@ impl Reconnector {
             });
         }
         let durability = match (has("aof_enabled:1"), has("aof_enabled:0")) {
-            (true, _) if replicas > 0 => Durability::Replicated,
-            (true, _) => Durability::Appended,
             (false, true) => Durability::Volatile,
+            _ if replicas == 0 && connected > 0 => Durability::Unconfirmed,
             (false, false) => Durability::Unknown,
+            (true, _) if replicas == 0 => Durability::Appended,
+            (true, _) if connected > replicas => Durability::PartlyReplicated,
+            (true, _) => Durability::Replicated,
         };
         self.durability.send_replace(durability);
         if !std::mem::replace(&mut self.warned, true) {
-            warn_of_risks(&has, &address, replicas, connected);
+            warn_of_risks(&has, &address, durability);
         }
         Ok(())
     }
@@ -354,22 +356,20 @@ impl Reconnector {
     }
 }
 
-fn warn_of_risks(has: &dyn Fn(&str) -> bool, address: &str, replicas: u32, connected: u32) {
-    if has("aof_enabled:0") {
-        tracing::warn!(%address, "the Redis has no append-only file: the last writes are lost when it crashes (set \
-            `appendonly yes` and `appendfsync always`)");
+fn warn_of_risks(has: &dyn Fn(&str) -> bool, address: &str, durability: Durability) {
+    let advice = match durability {
+        Durability::Volatile => "set `appendonly yes` and `appendfsync always`",
+        Durability::Unconfirmed => "set `store.replicas`",
+        Durability::PartlyReplicated => {
+            "with `store.replicas` = the number of replicas that cannot happen, but then writes need all of them"
+        }
+        _ => "",
+    };
+    if let (Some(risk), false) = (durability.may_lose(), advice.is_empty()) {
+        tracing::warn!(%address, "the store can lose data: {risk} ({advice})");
     }
     if !has("maxmemory:0") && !has("maxmemory_policy:noeviction") {
         tracing::warn!(%address, "the Redis may evict keys when its memory is full (set `maxmemory-policy noeviction`)");
-    }
-    if replicas == 0 && connected > 0 {
-        tracing::warn!(%address, connected, "the Redis has replicas, and no write waits for them: a failover to one \
-            loses acknowledged writes and can grant a lease twice (set `store.replicas`)");
-    }
-    if replicas > 0 && connected > replicas {
-        tracing::warn!(%address, connected, replicas, "a failover to a replica that has not confirmed the last writes \
-            loses them; with `store.replicas` = the number of replicas that cannot happen, but then writes need all \
-            of them");
     }
 }
 

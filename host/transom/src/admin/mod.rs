@@ -174,6 +174,15 @@ async fn user(caller: Option<Extension<Caller>>) -> Json<User> {
 struct Ready {
     ready: bool,
     services: BTreeMap<&'static str, Readiness>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<StoreReadiness>,
+}
+
+/// The guarantee of the store, for those who decide whether a site is ready for a failure.
+#[derive(Serialize)]
+struct StoreReadiness {
+    durability: &'static str,
+    may_lose: Option<&'static str>,
 }
 
 async fn ready(State(admin): State<Admin>) -> Response {
@@ -187,7 +196,16 @@ async fn ready(State(admin): State<Admin>) -> Response {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (status, Json(Ready { ready, services })).into_response()
+    let store = admin.overviews.durability().map(|durability| StoreReadiness {
+        durability: durability.as_str(),
+        may_lose: durability.may_lose(),
+    });
+    let body = Ready {
+        ready,
+        services,
+        store,
+    };
+    (status, Json(body)).into_response()
 }
 
 async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {

@@ -162,6 +162,7 @@ fn initial_store(observed: &ObservedStore) -> Store {
         kind: kind.to_owned(),
         server: file.unwrap_or(&observed.server).to_owned(),
         durability: observed.store.durability().as_str().to_owned(),
+        may_lose: observed.store.durability().may_lose().map(str::to_owned),
         ..Store::default()
     }
 }

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use transom_cli::overview::{self as document, Attention, Framework, Overview, Point, Port, Service};
 use transom_cluster::Client;
 use transom_plugin_host::{AdmissionOutcome, Plugins, RolloutKind, State as PluginState, Status};
+use transom_store::Durability;
 
 use self::background::Observed;
 pub(crate) use self::background::ObservedStore;
@@ -72,6 +73,12 @@ impl Overviews {
         observed.keep_current(cluster, store.as_ref()).await
     }
 
+    /// What a failure of the store can lose, at its last connection. `None` without a store.
+    pub(super) fn durability(&self) -> Option<Durability> {
+        let store = self.0.store.as_ref()?;
+        Some(store.store.durability())
+    }
+
     /// The present state.
     pub(super) fn read(&self) -> Overview {
         let sources = &*self.0;
@@ -81,11 +88,9 @@ impl Overviews {
         let store = sources.observed.store.load_full().map(|snapshot| {
             let mut store = document::Store::clone(&snapshot);
             if let Some(observed) = &sources.store {
-                observed
-                    .store
-                    .durability()
-                    .as_str()
-                    .clone_into(&mut store.durability);
+                let durability = observed.store.durability();
+                durability.as_str().clone_into(&mut store.durability);
+                store.may_lose = durability.may_lose().map(str::to_owned);
             }
             store
         });

@@ -244,16 +244,15 @@ fn check_store(store: &Store, problems: &mut Vec<Problem>) {
             "Nothing is launched or changed meanwhile; tasks continue to run. Check it with `transom doctor --config FILE`.",
         ));
     }
-    if store.durability == "volatile" {
-        problems.push(problem(
-            Severity::Warning,
-            "store",
-            format!(
-                "the Redis server {} has no append-only file: the last writes are lost when it crashes",
-                store.server
-            ),
-            "Set `appendonly yes` and `appendfsync always` in its configuration.",
-        ));
+    let advice = match store.durability.as_str() {
+        "volatile" => "Set `appendonly yes` and `appendfsync always` in its configuration.",
+        "unconfirmed" => "Set `store.replicas`, so that a write is acknowledged when replicas have it.",
+        // `/ready` and the log tell the others: no setting avoids them without another cost.
+        _ => return,
+    };
+    if let Some(risk) = &store.may_lose {
+        let message = format!("the store {} can lose data: {risk}", store.server);
+        problems.push(problem(Severity::Warning, "store", message, advice));
     }
 }
 

@@ -191,14 +191,19 @@ fn unreachable_masters_and_inactive_agents_are_named() {
 
 #[test]
 fn store_must_answer_and_keep_what_it_confirms() {
-    let store = |reachable: Option<bool>, durability: &str| json!({"store": {"server": "r:6379", "reachable": reachable, "error": "timeout", "durability": durability}});
+    let store = |reachable: Option<bool>, durability: &str| json!({"store": {"server": "r:6379", "reachable": reachable, "error": "timeout", "durability": durability, "may_lose": "the last writes"}});
     check(&[
         (store(None, "unknown"), &[]),
         (store(Some(true), "appended"), &[]),
         (store(Some(true), "synced"), &[]),
         (
             store(Some(true), "volatile"),
-            &["warning store: the Redis server r:6379 has no append-only file"],
+            &["warning store: the store r:6379 can lose data: the last writes"],
+        ),
+        (store(Some(true), "partly_replicated"), &[]),
+        (
+            store(Some(true), "unconfirmed"),
+            &["warning store: the store r:6379 can lose data: the last writes"],
         ),
         (
             store(Some(false), "appended"),
