@@ -19,6 +19,7 @@
 mod actor;
 mod ensemble;
 mod records;
+mod settings;
 mod snapshot;
 mod state;
 #[cfg(test)]
@@ -35,7 +36,7 @@ use crate::leases::{HeldLease, LeaseOperation, LeaseStore};
 use crate::watch::Feed;
 use crate::{Batch, Cause, Durability, Entry, Error, Lease, Result, Store, Watch, limits};
 use actor::{Actor, Request};
-pub(crate) use ensemble::Settings;
+pub(crate) use settings::Settings;
 
 /// Requests that wait for the task.
 const MAX_WAITING: usize = 4096;

@@ -14,8 +14,9 @@ use transom_common::ambient::{self, blocking};
 use transom_common::{Backoff, error_chain};
 use uuid::Uuid;
 
-use super::ensemble::{Appended, Current, Ensemble, Pieces, STAGED_PIECES, Settings};
+use super::ensemble::{Appended, Current, Ensemble, Pieces, STAGED_PIECES};
 use super::records::{Record, encode};
+use super::settings::Settings;
 use super::snapshot::{self, MAX_BYTES, MAX_ENTRIES};
 use super::state::{Draft, State};
 use crate::leases::{HeldLease, LeaseOperation};

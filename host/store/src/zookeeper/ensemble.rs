@@ -26,9 +26,10 @@ use zookeeper_client::{
 };
 
 use super::records::{Record, decode};
+use super::settings::Settings;
 use super::state::State;
 use super::tls::Forwarder;
-use crate::{Cause, Error, Tls};
+use crate::{Cause, Error};
 
 /// The largest node: half of the largest request that a server accepts by default
 /// (`jute.maxbuffer`).
@@ -54,33 +55,6 @@ pub(super) const SNAPSHOTS: &str = "snapshots";
 /// The kinds of entries: with its records, and staged.
 const COMPLETE: u8 = 1;
 const STAGED: u8 = 2;
-
-/// How to reach the ensemble.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    /// `host:port`, separated by commas.
-    pub(crate) servers: String,
-    /// The path of the store, absolute.
-    pub(crate) root: String,
-    /// `user:password`.
-    pub(crate) digest: Option<String>,
-    /// Whether anyone may read and change the store.
-    pub(crate) world_access: bool,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) connect_timeout: Duration,
-}
-
-impl Settings {
-    /// Host and port of each server.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = (String, u16)> {
-        let servers = self
-            .servers
-            .split(',')
-            .filter_map(|server| server.rsplit_once(':'));
-        servers
-            .filter_map(|(host, port)| Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?)))
-    }
-}
 
 /// The start of the log.
 #[derive(Clone, Debug, Deserialize, Serialize)]
