@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
-use transom_store::transfer::{Holds, Snapshot, read_dump, write};
+use transom_store::transfer::{Holds, KEY, Progress, Snapshot, read_dump, write};
+use transom_store::{Batch, Expect};
 use transom_testkit::redis::RedisServer;
 use transom_testkit::zookeeper::Ensemble;
 use transom_tests::process::binary;
@@ -210,12 +212,64 @@ async fn an_unfinished_copy_is_rejected_until_it_is_continued() {
     // The source has changed since.
     let changed = transom_store::open(&server).await.unwrap();
     let key = snapshot.entries()[0].key.clone();
-    changed.delete(&key, transom_store::Expect::Any).await.unwrap();
+    changed.delete(&key, Expect::Any).await.unwrap();
     drop(changed);
     let copy = ["copy", "--from", &server, "--to", &target];
     rejected(&copy, 1, "--restart");
     store(&[&copy[..], &["--restart"]].concat()).expect("a copy");
     store(&["check", "--store", &target]).expect("no damage");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_copy_continues() {
+    // The copy writes about a hundred batches.
+    const MORE: usize = 100_000;
+    let (_dir, server) = stored();
+    let source = transom_store::open(&server).await.unwrap();
+    for first in (0..MORE).step_by(1_000) {
+        let numbers = first..first + 1_000;
+        let batch = numbers.fold(Batch::new(), |batch, number| {
+            batch.put(format!("strange/{number:06}"), "1", Expect::Any)
+        });
+        source.commit(batch).await.unwrap();
+    }
+    drop(source);
+    let redis = RedisServer::durable().started();
+    let target = redis.address().to_string();
+    let copy = ["copy", "--from", &server, "--to", &target];
+    let mut killed = Command::new(binary())
+        .arg("store")
+        .args(copy)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("transom");
+    let opened = transom_store::open(&target).await.unwrap();
+    while opened.get(KEY).await.unwrap().is_none() {
+        assert!(killed.try_wait().unwrap().is_none(), "the copy ended");
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let entry = opened.get(KEY).await.unwrap().expect("an unfinished copy");
+    let progress: Progress = serde_json::from_slice(&entry.value).unwrap();
+    assert!(progress.copied > 0 && progress.copied < progress.contents.entries);
+    rejected(&["check", "--store", &target], 1, "unfinished copy");
+    let busy = store(&copy).expect_err("the killed one still holds its lease");
+    assert!(busy.1.contains("another command"), "{busy:?}");
+    let is_held = async || {
+        let lease = opened.lease(KEY).await.unwrap();
+        lease.is_some_and(|lease| !lease.remaining().is_zero())
+    };
+    while is_held().await {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let copied = store(&copy).expect("a copy");
+    assert_eq!(opened.get(KEY).await.unwrap(), None);
+    let mut report = store(&["check", "--store", &target]).expect("no damage");
+    let expected = store(&["check", "--store", &server]).expect("no damage");
+    report["server"] = expected["server"].clone();
+    assert_eq!(report, expected);
+    assert_eq!(copied["entries"], report["entries"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,10 +280,7 @@ async fn damaged_records_are_reported() {
     let keys = opened.scan("").await.unwrap().into_iter().map(|entry| entry.key);
     let task = keys.into_iter().find(|key| key.contains("/tasks/")).unwrap();
     for (key, value) in [(task.as_str(), "{}"), ("strange/x", "1")] {
-        opened
-            .put(key, value.into(), transom_store::Expect::Any)
-            .await
-            .unwrap();
+        opened.put(key, value.into(), Expect::Any).await.unwrap();
     }
     drop(opened);
     rejected(&["check", "--store", &server], 1, "1 record cannot be used");
