@@ -16,7 +16,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use transom_store::{Batch, Config, Error, Expect, Store};
 use transom_testkit::redis::{RedisServer, Sentinels};
-use transom_testkit::zookeeper::Ensemble;
+use transom_testkit::zookeeper::{Acls, Client, Ensemble, create, create_path};
 
 /// How long writers write.
 const WRITING: Duration = Duration::from_secs(5);
@@ -67,6 +67,7 @@ async fn main() {
     for (kind, config) in configs {
         figures.insert(kind.to_owned(), measure(&config).await);
     }
+    figures.insert("zookeeper_bare_create".to_owned(), bare_creates(&ensemble).await);
     println!("{}", Value::Object(figures));
 }
 
@@ -149,6 +150,21 @@ async fn write(store: &Arc<dyn Store>, writers: usize) -> Value {
     figures
 }
 
+/// What the ensemble takes for a node of the same size, without a store: creates of one writer.
+async fn bare_creates(ensemble: &Ensemble) -> Value {
+    let client = Client::connect(&ensemble.direct_address()).await.unwrap();
+    create_path(&client, "/bare", Acls::anyone_all()).await;
+    let began = Instant::now();
+    let mut times = Vec::new();
+    while began.elapsed() < WRITING {
+        let started = Instant::now();
+        let path = format!("/bare/{}", times.len());
+        create(&client, &path, &record(times.len()), Acls::anyone_all()).await;
+        times.push(started.elapsed());
+    }
+    percentiles(times)
+}
+
 /// The time until another daemon has the lease of one that has vanished. An embedded store has none.
 async fn takeover(store: &Arc<dyn Store>, config: &Config) -> Value {
     if store.is_exclusive() {
@@ -171,7 +187,7 @@ async fn takeover(store: &Arc<dyn Store>, config: &Config) -> Value {
 fn percentiles(mut times: Vec<Duration>) -> Value {
     times.sort();
     let at = |share: f64| ms(times[((times.len() - 1) as f64 * share) as usize]);
-    json!({"p50_ms": at(0.5), "p99_ms": at(0.99)})
+    json!({"p50_ms": at(0.5), "p90_ms": at(0.9), "p99_ms": at(0.99)})
 }
 
 fn ms(time: Duration) -> f64 {
