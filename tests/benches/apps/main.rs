@@ -11,13 +11,13 @@
 )]
 
 mod probes;
+mod stores;
 
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
-use transom_testkit::redis::RedisServer;
 use transom_testkit::usage;
 use transom_tests::events::Events;
 use transom_tests::load::cluster::Cluster;
@@ -64,8 +64,8 @@ async fn measure() -> Value {
     if wants("large") {
         figures["large"] = measure_many_apps().await;
     }
-    if wants("standby") {
-        figures["standby"] = measure_failover().await;
+    if wants("stores") {
+        figures["stores"] = stores::measure().await;
     }
     if wants("rolling_restart") {
         figures["rolling_restart"] = measure_rolling_restart().await;
@@ -101,6 +101,13 @@ async fn measure_few_apps() -> (f64, Value) {
     cluster.wait_until_running(RATE_APPS).await;
     daemon.wait_until_deployed().await;
     let rate = RATE_APPS as f64 / begun.elapsed().as_secs_f64();
+    let latency = measure_latency(&daemon).await;
+    daemon.stop();
+    (rounded(rate), latency)
+}
+
+/// Measures the time from the request for an app until its task runs, of apps one after the other.
+async fn measure_latency(daemon: &Daemon) -> Value {
     eprintln!("from a POST to TASK_RUNNING");
     let url = daemon.apps("/v2/events?event_type=status_update_event");
     let mut events = Events::open(&daemon.http, &url).await;
@@ -117,9 +124,7 @@ async fn measure_few_apps() -> (f64, Value) {
         }
         elapsed.push(begun.elapsed());
     }
-    drop(events);
-    daemon.stop();
-    (rounded(rate), quantiles(elapsed))
+    quantiles(elapsed)
 }
 
 /// Measures many apps and tasks.
@@ -242,42 +247,6 @@ async fn measure_status_updates(daemon: &Daemon, cluster: &Cluster, tasks: usize
     let used = usage::cpu(daemon.pid()).saturating_sub(used);
     let each = |time: Duration| rounded(time.as_secs_f64() * 1e6 / UPDATES as f64);
     json!({"tasks": tasks, "cpu_us": each(used), "elapsed_us": each(begun.elapsed())})
-}
-
-/// Measures the failover to a standby after the leader is killed. Without `redis-server` on this
-/// machine there are no figures.
-async fn measure_failover() -> Value {
-    if transom_testkit::redis::program().is_none() {
-        eprintln!("no redis-server: no failover to a standby");
-        return Value::Null;
-    }
-    let redis = RedisServer::in_memory().started();
-    let cluster = Cluster::start(PORTS).await;
-    let store = redis.address().to_string();
-    let mut leader = Daemon::start_with(cluster.address, &store).await;
-    let other = Daemon::start_with(cluster.address, &store).await;
-    let tasks = APPS * INSTANCES;
-    eprintln!("failover to a standby with {tasks} tasks");
-    measure_group_deployment(&leader, APPS, INSTANCES).await;
-    cluster.wait_until_running(tasks).await;
-    leader.wait_until_deployed().await;
-    leader.kill();
-    let begun = Instant::now();
-    // The standby answers reads all the time; the time until it accepts changes is measured.
-    other
-        .wait_until("the standby to lead", async || other.is_leader().await)
-        .await;
-    let leads = begun.elapsed();
-    other
-        .change(
-            Method::PUT,
-            "/v2/apps/load/app0",
-            &json!({"labels": {"new": "leader"}}),
-        )
-        .await;
-    let changed = begun.elapsed();
-    other.stop();
-    json!({"tasks": tasks, "lease_s": 2, "leads_s": seconds(leads), "first_change_s": seconds(changed)})
 }
 
 /// Measures the replacement of all instances of one app.

@@ -307,7 +307,7 @@ pub(crate) async fn standby(size: usize) -> Vec<Cost> {
     }
     let redis = RedisServer::in_memory().started();
     let cluster = Cluster::start(PORTS).await;
-    let store = redis.address().to_string();
+    let store = format!("server = \"{}\"\nlease_seconds = 2\n", redis.address());
     let mut leader = Daemon::start_with(cluster.address, &store).await;
     let mut other = Daemon::start_with(cluster.address, &store).await;
     let body = app("/web", size, Ports::None);

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The apps service without limits of its own.
 const APPS: &str = "[apps]\nport = 0\nmax_body = 268435456\nmax_running_deployments = 100000\n";
+/// The embedded store, in the section `[store]`.
+const EMBEDDED: &str = "server = \"file:store\"\n";
 /// Timeout of every condition and request.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(5);
 
@@ -27,16 +29,16 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a daemon with its own store.
     pub async fn start(master: SocketAddr) -> Daemon {
-        Daemon::start_with(master, "file:store").await
+        Daemon::start_with(master, EMBEDDED).await
     }
 
     /// Starts a daemon with its own store, and with the service of this section instead of apps.
     pub async fn start_service(master: SocketAddr, section: &str) -> Daemon {
-        Daemon::start_configured(master, "file:store", section).await
+        Daemon::start_configured(master, EMBEDDED, section).await
     }
 
-    /// Starts a daemon with this store. Daemons that share a store elect a leader, and another one
-    /// within about two seconds of the leader's death.
+    /// Starts a daemon with these settings of the section `[store]`. Daemons that share a store elect
+    /// a leader, and another one when its lease has ended after its death.
     pub async fn start_with(master: SocketAddr, store: &str) -> Daemon {
         Daemon::start_configured(master, store, APPS).await
     }
@@ -57,7 +59,7 @@ impl Daemon {
         };
         let (matchers, filters) = (copies("attributes"), copies("events"));
         let section = format!("[plugins.use]\nmatcher = {matchers:?}\nfilter = {filters:?}\n{APPS}");
-        Daemon::start_in(dir, master, "file:store", &section).await
+        Daemon::start_in(dir, master, EMBEDDED, &section).await
     }
 
     async fn start_configured(master: SocketAddr, store: &str, section: &str) -> Daemon {
@@ -70,7 +72,7 @@ impl Daemon {
     async fn start_in(dir: TempDir, master: SocketAddr, store: &str, section: &str) -> Daemon {
         let configuration = format!(
             "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n\
-             [store]\nserver = \"{store}\"\nlease_seconds = 2\n\
+             [store]\n{store}\
              [plugins]\ndir = \"plugins\"\n{section}\
              [admin]\nport = 0\n",
         );
