@@ -1,6 +1,7 @@
 //! The README, examples and pages, run as they are written.
 
 mod examples;
+mod load_balancing;
 mod migration;
 mod readme;
 mod several_daemons;
@@ -27,4 +28,12 @@ fn shell(dir: &Path, command: &str, variables: &[(&str, &str)]) -> String {
         .expect("bash");
     assert!(output.status.success(), "{command}: {output:?}");
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// `text` with each printed part replaced by what this machine has.
+fn on_this_machine(text: &str, parts: &[(&str, &str)]) -> String {
+    parts.iter().fold(text.to_owned(), |text, (printed, own)| {
+        assert!(text.contains(printed), "{printed} in {text}");
+        text.replace(printed, own)
+    })
 }

@@ -40,6 +40,9 @@ const NEEDS: &[(&str, &[&str], &str)] = &[
     ("BIND", &["/usr/sbin/named"], "bind9"),
     ("Unbound", &["/usr/sbin/unbound"], "unbound"),
     ("dnsmasq", &["/usr/sbin/dnsmasq"], "dnsmasq-base"),
+    // Load balancers.
+    ("HAProxy", &["/usr/sbin/haproxy"], "haproxy"),
+    ("NGINX", &["/usr/sbin/nginx"], "nginx-light"),
     // The datastore of a real Kubernetes.
     ("etcd", &["/usr/bin/etcd"], "etcd-server"),
     // The client of etcd, which also makes backups.

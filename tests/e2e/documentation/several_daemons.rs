@@ -12,7 +12,7 @@ use transom_tests::process::Transom;
 use transom_tests::readme::blocks_in;
 use transom_tests::site::{Cluster, addresses, copy_components};
 
-use super::shell;
+use super::{on_this_machine, shell};
 
 const PAGE: &str = include_str!("../../../docs/operations/several-daemons.md");
 
@@ -24,14 +24,6 @@ fn block(language: &str, part: &str) -> &'static str {
         .collect();
     assert_eq!(found.len(), 1, "{part}: {found:?}");
     found[0]
-}
-
-/// `text` with each printed part replaced by what this machine has.
-fn on_this_machine(text: &str, parts: &[(&str, &str)]) -> String {
-    parts.iter().fold(text.to_owned(), |text, (printed, own)| {
-        assert!(text.contains(printed), "{printed} in {text}");
-        text.replace(printed, own)
-    })
 }
 
 fn start(dir: &Path, name: &str, configuration: &str) -> (Transom, BTreeMap<String, SocketAddr>) {
