@@ -20,9 +20,41 @@ pub(crate) struct HealthState {
     pub(crate) last_failure: Option<Moment>,
     pub(crate) last_failure_cause: Option<Arc<str>>,
     pub(crate) consecutive_failures: u32,
+    /// When the first of these failures was, also of those under an earlier leader.
+    pub(crate) failing_since: Option<Moment>,
+    /// The attempts since the last result.
+    pub(crate) no_result: Option<Arc<NoResult>>,
     /// Whether it is the last result under an earlier leader: it is shown, but no deployment relies on
     /// it.
     pub(crate) is_restored: bool,
+}
+
+/// Attempts in a row without the result that a check needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NoResult {
+    pub(crate) count: u32,
+    pub(crate) since: Moment,
+    pub(crate) last: Failure,
+}
+
+impl NoResult {
+    /// Adds an attempt to those in a row.
+    pub(crate) fn add(earlier: Option<Self>, failure: &Failure, now: Moment) -> Self {
+        let (count, since) = earlier.map_or((0, now), |row| (row.count, row.since));
+        Self {
+            count: count.saturating_add(1),
+            since,
+            last: failure.clone(),
+        }
+    }
+
+    /// Whether the component, and not the task, is the cause.
+    pub(crate) fn is_of_plugin(&self) -> bool {
+        matches!(
+            self.last.reason,
+            Reason::Denied | Reason::Internal | Reason::Plugin
+        )
+    }
 }
 
 /// The stored part of a [`HealthState`]: whether the last result was a success, and since when.
@@ -42,7 +74,7 @@ impl HealthState {
         let last = if alive {
             self.last_success
         } else {
-            self.last_failure
+            self.failing_since.or(self.last_failure)
         };
         Some(StoredHealth {
             alive,
@@ -63,6 +95,7 @@ impl HealthState {
             first_success,
             last_success: alive.then_some(at),
             last_failure: (!alive).then_some(at),
+            failing_since: (!alive).then_some(at),
             is_restored: true,
             ..Self::default()
         }
@@ -86,8 +119,10 @@ pub(crate) enum HealthVerdict {
     Healthy,
     /// The task is unhealthy for this reason.
     Unhealthy(String),
-    /// The task keeps its health: the probe could not be made, or its result must be ignored.
+    /// The task keeps its health: the result must be ignored.
     Unchanged,
+    /// The task keeps its health: the probe could not be made.
+    NoResult(Failure),
 }
 
 /// The task that a health check probes.
@@ -124,6 +159,7 @@ pub(crate) fn observe(
 ) -> Observation {
     let mut next = HealthState {
         is_restored: false,
+        no_result: None,
         ..state.clone()
     };
     let mut observation = Observation {
@@ -134,7 +170,13 @@ pub(crate) fn observe(
     };
     match verdict {
         HealthVerdict::Unchanged => return observation,
+        HealthVerdict::NoResult(failure) => {
+            let earlier = state.no_result.as_deref().cloned();
+            observation.state.no_result = Some(Arc::new(NoResult::add(earlier, failure, now)));
+            return observation;
+        }
         HealthVerdict::Healthy => {
+            next.failing_since = None;
             next.first_success.get_or_insert(now);
             // A success in the same millisecond as the last failure must be the later one.
             next.last_success = Some(match state.last_failure {
@@ -146,12 +188,14 @@ pub(crate) fn observe(
         HealthVerdict::Unhealthy(cause) => {
             let grace = i64::from(check.grace_period_seconds) * 1000;
             if state.first_success.is_none() && now.millis_since(probed_task.started) < grace {
+                observation.state.no_result = None;
                 return observation;
             }
             let max = check.max_consecutive_failures;
             observation.failed = true;
             observation.kill = max > 0 && state.consecutive_failures >= max && probed_task.may_be_killed;
             next.last_failure = Some(now.max(state.last_success.unwrap_or(now)));
+            next.failing_since.get_or_insert(now);
             next.last_failure_cause = Some(cause.as_str().into());
             next.consecutive_failures = state.consecutive_failures.saturating_add(1);
         }
@@ -176,12 +220,13 @@ pub(crate) fn evaluate(check: &HealthCheck, result: &Result<Outcome, Failure>) -
                 HealthVerdict::Unhealthy(failure.message.clone())
             }
             // A missing or failing component must not kill every task.
-            Reason::Denied | Reason::Internal | Reason::Plugin => HealthVerdict::Unchanged,
+            Reason::Denied | Reason::Internal | Reason::Plugin => HealthVerdict::NoResult(failure.clone()),
         },
     }
 }
 
-fn status_text(status: u16) -> String {
+/// A status of HTTP in words.
+pub(crate) fn status_text(status: u16) -> String {
     StatusCode::from_u16(status).map_or_else(|_| status.to_string(), |status| status.to_string())
 }
 

@@ -43,16 +43,23 @@ fn restored_health_is_known_and_counts_no_earlier_failure() {
         last_failure: Some(at(3)),
         last_failure_cause: Some("503".into()),
         consecutive_failures: 3,
+        failing_since: Some(at(2)),
+        no_result: None,
         is_restored: false,
     };
     let alive = HealthState {
         last_failure: None,
+        failing_since: None,
         ..known.clone()
     };
     for (state, expected) in [(alive, true), (known, false)] {
         let restored = HealthState::of_stored(state.to_stored().unwrap());
         assert!(restored.is_known() && restored.is_restored);
         assert_eq!(restored.is_alive(), expected);
+        assert_eq!(
+            restored.failing_since, state.failing_since,
+            "not the last failure"
+        );
         let counted = (restored.first_success, restored.consecutive_failures);
         assert_eq!(counted, (Some(at(1)), 0));
     }
@@ -193,6 +200,8 @@ fn state_shows_first_and_last_results() {
         last_failure: Some(at(4)),
         last_failure_cause: Some("refused".into()),
         consecutive_failures: 2,
+        failing_since: Some(at(3)),
+        no_result: None,
         is_restored: false,
     };
     assert_eq!(state, expected);
@@ -209,12 +218,12 @@ fn state_shows_first_and_last_results() {
 fn statuses_from_200_to_399_are_healthy_and_a_failing_component_is_ignored() {
     let (plain, lenient) = (check(&json!({})), check(&json!({"ignoreHttp1xx": true})));
     let sick = |cause: &str| HealthVerdict::Unhealthy(cause.to_owned());
-    let failed = |reason| {
-        Err(Failure {
-            reason,
-            message: "GET /: no".to_owned(),
-        })
+    let failure = |reason| Failure {
+        reason,
+        message: "GET /: no".to_owned(),
     };
+    let failed = |reason| Err(failure(reason));
+    let none = |reason| HealthVerdict::NoResult(failure(reason));
     for (result, expected) in [
         (Ok(Outcome::Http(199)), sick("199 <unknown status code>")),
         (Ok(Outcome::Http(200)), HealthVerdict::Healthy),
@@ -227,9 +236,9 @@ fn statuses_from_200_to_399_are_healthy_and_a_failing_component_is_ignored() {
         (failed(Reason::TimedOut), sick("GET /: no")),
         (failed(Reason::Unreachable), sick("GET /: no")),
         (failed(Reason::Invalid), sick("GET /: no")),
-        (failed(Reason::Denied), HealthVerdict::Unchanged),
-        (failed(Reason::Internal), HealthVerdict::Unchanged),
-        (failed(Reason::Plugin), HealthVerdict::Unchanged),
+        (failed(Reason::Denied), none(Reason::Denied)),
+        (failed(Reason::Internal), none(Reason::Internal)),
+        (failed(Reason::Plugin), none(Reason::Plugin)),
     ] {
         assert_eq!(evaluate(&plain, &result), expected, "{result:?}");
     }
@@ -252,5 +261,31 @@ fn first_attempt_is_at_most_five_seconds_after_the_start() {
     for (interval, expected) in [(60, 5), (5, 5), (2, 2)] {
         let check = check(&json!({"intervalSeconds": interval}));
         assert_eq!(first_attempt(&check), Duration::from_secs(expected));
+    }
+}
+
+#[test]
+fn attempts_without_a_result_are_counted_until_there_is_one() {
+    let check = check(&json!({"gracePeriodSeconds": 0}));
+    let probed_task = ProbedTask {
+        started: at(0),
+        may_be_killed: true,
+    };
+    let none = HealthVerdict::NoResult(Failure {
+        reason: Reason::Plugin,
+        message: "no version of http serves".to_owned(),
+    });
+    let healthy = HealthState {
+        last_success: Some(at(1)),
+        ..HealthState::default()
+    };
+    let first = observe(&healthy, &none, &check, probed_task, at(2));
+    let second = observe(&first.state, &none, &check, probed_task, at(3));
+    let row = second.state.no_result.as_ref().unwrap();
+    assert_eq!((row.count, row.since, row.is_of_plugin()), (2, at(2), true));
+    assert!(second.state.is_alive() && !second.failed && !second.kill && second.alive.is_none());
+    for verdict in [HealthVerdict::Healthy, HealthVerdict::Unhealthy("503".to_owned())] {
+        let after = observe(&second.state, &verdict, &check, probed_task, at(4));
+        assert_eq!(after.state.no_result, None);
     }
 }

@@ -13,7 +13,7 @@ use transom_scheduler::{LocalVolume, Reservation, TaskRecord};
 
 use crate::bus::shapes::TaskFacts;
 use crate::check_result::CheckResult;
-use crate::health::HealthState;
+use crate::health::{HealthState, NoResult};
 use crate::ids::{InstanceId, SpecId};
 use crate::model::Spec;
 use crate::time::Moment;
@@ -45,8 +45,8 @@ pub(crate) struct InstanceTask {
     pub(crate) record: Arc<TaskRecord>,
     /// The last result of this daemon's check.
     pub(crate) check_outcome: Option<Outcome>,
-    /// The error of this daemon's check, if the last attempt failed.
-    pub(crate) check_failure: Option<Failure>,
+    /// The attempts of this daemon's check since the last result.
+    pub(crate) check_failure: Option<NoResult>,
 }
 
 /// The result of a readiness check.
@@ -58,6 +58,8 @@ pub(crate) struct Readiness {
     pub(crate) ready: bool,
     /// The last response, if the check shows it.
     pub(crate) response: Option<Response>,
+    /// The attempts in a row that found it not ready.
+    pub(crate) failures: Option<NoResult>,
 }
 
 /// A response to a readiness check.
@@ -295,6 +297,19 @@ impl Instance {
             .iter()
             .filter(|state| state.is_known() && !state.is_alive());
         failing.find_map(|state| state.last_failure_cause.as_deref())
+    }
+
+    /// Whether a check has no result, or its readiness check fails.
+    pub(crate) fn is_unchecked(&self) -> bool {
+        self.health.iter().any(|state| state.no_result.is_some())
+            || self
+                .tasks
+                .iter()
+                .any(|instance_task| instance_task.check_failure.is_some())
+            || self
+                .readiness
+                .as_ref()
+                .is_some_and(|readiness| readiness.failures.is_some())
     }
 
     /// Whether all its health checks have succeeded under this leader.

@@ -73,6 +73,7 @@ pub(crate) async fn assemble(
         policies: Arc::clone(&dependencies.policies),
         repository: Repository::new(records),
         leader: leader.clone(),
+        agents: dependencies.agents.clone(),
         isolators: dependencies.agents.clone().map(Isolators::new),
     }));
     let router = api::router(&api, forwarder, syncs, dependencies.metrics.requests.clone());

@@ -13,7 +13,7 @@ use super::task::{self, ReadinessCheckResult, Task};
 use crate::core::ends::TaskFailure;
 use crate::core::snapshot::Snapshot;
 use crate::core::spec_view::SpecView;
-use crate::failing::Failing;
+use crate::failing::{self, Failing};
 use crate::instance::Instance;
 use crate::model::App;
 use crate::time::Moment;
@@ -182,12 +182,25 @@ pub(super) fn documents(
     snapshot: Arc<Snapshot>,
     embed: Embed,
 ) -> Elements {
+    elements(views, snapshot, embed, failing::if_wanted(embed.failing))
+}
+
+/// The documents of the apps among these. `failing`: what fails of each.
+pub(super) fn elements(
+    views: impl Iterator<Item = Arc<SpecView>> + Send + 'static,
+    snapshot: Arc<Snapshot>,
+    embed: Embed,
+    failing: impl Fn(&SpecView) -> Option<Failing> + Send + 'static,
+) -> Elements {
     let mut apps = views.filter_map(|view| Some((Arc::clone(view.record.spec.app()?), view)));
     Box::new(move |document, pieces| {
         let Some((app, view)) = apps.next() else {
             return false;
         };
-        let info = app_info(&view, &app, &snapshot, embed);
+        let info = AppInfo {
+            failing: failing(&view),
+            ..app_info(&view, &app, &snapshot, embed)
+        };
         let tasks = || task::documents(Arc::clone(&view), embed.check_failure);
         let tasks = embed.tasks.then(|| (",\"tasks\":[", tasks()));
         pieces.object(document, &app.id, &info, tasks);
@@ -212,9 +225,7 @@ fn app_info<'a>(view: &'a SpecView, app: &'a App, snapshot: &'a Snapshot, embed:
         tasks: None,
         last_task_failure: view.record.last_failure.as_ref().filter(|_| embed.last_failure),
         tasks_stats: embed.tasks_stats.then(|| stats(view)),
-        failing: (embed.failing)
-            .then(|| Failing::of(view, Moment::now()))
-            .flatten(),
+        failing: None,
     }
 }
 

@@ -95,7 +95,12 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
         Target::App(id) => {
             app(&snapshot, &id)?;
             let view = snapshot.specs.get(&id).cloned();
-            let app = app::documents(view.into_iter(), snapshot, Embed::for_one(&query));
+            let embed = Embed::for_one(&query);
+            let failing = match &view {
+                Some(view) if embed.failing => api.failing(view).await,
+                _ => None,
+            };
+            let app = app::elements(view.into_iter(), snapshot, embed, move |_| failing.clone());
             pieces::response("{\"app\":", "}", app)
         }
         Target::Tasks(id) => {

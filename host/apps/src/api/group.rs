@@ -13,6 +13,7 @@ use super::pod_status::{self, PodStatus};
 use super::query::Query;
 use crate::core::snapshot::Snapshot;
 use crate::core::spec_view::SpecView;
+use crate::failing;
 use crate::ids::{GroupId, SpecId};
 use crate::time::Moment;
 
@@ -100,7 +101,7 @@ fn documents(groups: Vec<Node>, snapshot: Arc<Snapshot>, parts: EmbeddedParts) -
             (
                 parts.pods,
                 ",\"pods\":[",
-                pod_status::documents(specs, None, parts.embed.failing),
+                pod_status::documents(specs, None, failing::if_wanted(parts.embed.failing)),
             ),
             (
                 parts.groups,

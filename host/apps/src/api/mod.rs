@@ -49,6 +49,7 @@ use http::{HeaderName, HeaderValue, Uri, header};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder};
+use transom_cluster::agent::Agents;
 use transom_common::error_chain;
 use transom_framework::{Forwarding, Leader, RequestedUri, ask};
 use transom_web::{AccessRules, Caller, Forwarder, RequestMetrics};
@@ -59,8 +60,11 @@ use crate::core::command::{Command, Origin, Rejection, Reply};
 use crate::core::mirror::CatchUp;
 use crate::core::persist::Repository;
 use crate::core::snapshot::Snapshot;
+use crate::core::spec_view::SpecView;
 use crate::core::term::Handles;
+use crate::failing::{self, Failing, stderr};
 use crate::policies::Policies;
+use crate::time::Moment;
 
 /// Timeout of a request to the core, which may wait for the store.
 const CORE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -95,6 +99,8 @@ pub(crate) struct Shared {
     /// For past definitions, which are not in memory.
     pub(crate) repository: Repository,
     pub(crate) leader: Leader<Handles>,
+    /// The agents' API, for the output of failed tasks; none in tests.
+    pub(crate) agents: Option<Agents>,
     /// The isolators of the agents; none in tests.
     pub(crate) isolators: Option<Isolators>,
 }
@@ -107,6 +113,19 @@ impl Api {
     /// The handles of a leader; an error when this daemon has just stopped leading.
     fn lead(&self) -> Result<Arc<Handles>, Rejection> {
         Ok(self.0.leader.require()?)
+    }
+
+    /// What fails of one app or pod, with the last lines of its last failed task.
+    async fn failing(&self, view: &SpecView) -> Option<Failing> {
+        let now = Moment::now();
+        let mut failing = Failing::of(view, now)?;
+        let sandbox = failing::row(view, now).and_then(|row| row.last.sandbox.as_ref());
+        let handles = self.0.leader.handles();
+        let framework = handles.and_then(|handles| handles.scheduler.subscription().framework_id);
+        if let (Some(agents), Some(sandbox), Some(framework)) = (&self.0.agents, sandbox, framework) {
+            failing.stderr = stderr::last_lines(agents, &framework, sandbox).await;
+        }
+        Some(failing)
     }
 
     /// Sends a command to the core.

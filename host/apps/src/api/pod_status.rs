@@ -164,11 +164,11 @@ pub(super) struct NetworkStatus<'a> {
 }
 
 /// The documents of the pods among these apps and pods, each a [`PodStatus`]. `lacks`: what the agents
-/// of the first one lack for its volumes; `failing`: whether each shows why instances fail.
+/// of the first one lack for its volumes; `failing`: what fails of each.
 pub(super) fn documents(
     views: impl Iterator<Item = Arc<SpecView>> + Send + 'static,
     mut lacks: Option<String>,
-    failing: bool,
+    failing: impl Fn(&SpecView) -> Option<Failing> + Send + 'static,
 ) -> Elements {
     let mut pods = views.filter_map(|view| Some((Arc::clone(view.record.spec.pod()?), view)));
     Box::new(move |document, pieces| {
@@ -176,9 +176,8 @@ pub(super) fn documents(
             return false;
         };
         let instances = instance_documents(Arc::clone(&view), Arc::clone(&pod));
-        let failing = failing.then(|| Failing::of(&view, Moment::now())).flatten();
         let status = PodStatus {
-            failing,
+            failing: failing(&view),
             ..pod_status(&view, &pod, lacks.take())
         };
         pieces.object(document, &pod.id, &status, [(",\"instances\":[", instances)]);

@@ -22,6 +22,7 @@ use crate::core::command::{
 };
 use crate::core::snapshot::Snapshot;
 use crate::core::spec_view::SpecView;
+use crate::failing;
 use crate::ids::{IdError, InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::model::lengths::too_long;
@@ -121,12 +122,16 @@ pub(super) async fn put(
 /// `GET /v2/pods/{id}` and the paths below it.
 pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query: Query) -> HandlerResult {
     let snapshot = api.snapshot();
-    let failing = query.embeds("failing");
+    let with_failing = query.embeds("failing");
     Ok(match target(&path)? {
         Target::Pod(id) => Json(pod(&snapshot, &id)?.1.without_version_info()).into_response(),
         Target::AllStatuses => {
             let views = snapshot.specs.clone().into_iter().map(|(_, view)| view);
-            pieces::response("[", "]", pod_status::documents(views, None, failing))
+            pieces::response(
+                "[",
+                "]",
+                pod_status::documents(views, None, failing::if_wanted(with_failing)),
+            )
         }
         Target::Status(id) => {
             let (view, pod) = pod(&snapshot, &id)?;
@@ -134,8 +139,17 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
                 Some(isolators) => isolators.missing(view, pod).await,
                 None => None,
             };
+            let failing = if with_failing {
+                api.failing(view).await
+            } else {
+                None
+            };
             let view = std::iter::once(Arc::clone(view));
-            pieces::response("", "", pod_status::documents(view, lacks, failing))
+            pieces::response(
+                "",
+                "",
+                pod_status::documents(view, lacks, move |_| failing.clone()),
+            )
         }
         Target::Versions(id) => {
             let (view, _) = pod(&snapshot, &id)?;

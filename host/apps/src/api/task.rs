@@ -203,8 +203,8 @@ pub(super) fn task_info<'a>(
         zone: record.agent.zone.as_deref(),
         role: definition.role(),
         check_failure: failure.map(|failure| CheckFailure {
-            reason: failure.reason,
-            message: &failure.message,
+            reason: failure.last.reason,
+            message: &failure.last.message,
         }),
     })
 }

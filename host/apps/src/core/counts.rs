@@ -13,6 +13,8 @@ pub(crate) struct InstanceCounts {
     conditions: [u32; Condition::ALL.len()],
     pub(crate) healthy: u32,
     pub(crate) unhealthy: u32,
+    /// The instances with a check that has no result, or with a readiness check that fails.
+    pub(crate) unchecked: u32,
 }
 
 impl InstanceCounts {
@@ -62,6 +64,7 @@ impl InstanceCounts {
             Some(false) => counts.unhealthy = 1,
             None => {}
         }
+        counts.unchecked = instance.is_unchecked().into();
         counts
     }
 
@@ -79,5 +82,6 @@ impl InstanceCounts {
         }
         self.healthy = operation(self.healthy, others.healthy);
         self.unhealthy = operation(self.unhealthy, others.unhealthy);
+        self.unchecked = operation(self.unchecked, others.unchecked);
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use transom_cluster::v1::TaskState;
+use transom_cluster::{ExecutorId, TaskId};
+use transom_common::HostPort;
 use transom_plugin_host::printable;
 use transom_scheduler::TaskRecord;
 
@@ -42,6 +44,30 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
     /// The words of its source: one printable line.
     pub(crate) message: String,
+    /// Where its output is; `None` if the address of the agent is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<Sandbox>,
+}
+
+/// The sandbox of a task that has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sandbox {
+    /// The address of the agent's HTTP API.
+    pub(crate) agent: HostPort,
+    pub(crate) task: TaskId,
+    /// The executor of a task in a group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) executor: Option<ExecutorId>,
+}
+
+impl Sandbox {
+    fn of(record: &TaskRecord) -> Option<Self> {
+        Some(Self {
+            agent: record.agent.endpoint.clone()?,
+            task: record.id.clone(),
+            executor: record.group.as_ref().map(|group| group.executor.clone()),
+        })
+    }
 }
 
 /// How a task failed, by the fields of its last status.
@@ -87,14 +113,15 @@ impl Failure {
             ("", Some(reason)) => reason,
             (message, _) => message,
         };
-        Self::new(cause, record.updated_at.into(), message)
+        Self::new(cause, record.updated_at.into(), message, Some(record))
     }
 
-    pub(crate) fn new(cause: Cause, at: Moment, message: &str) -> Self {
+    pub(crate) fn new(cause: Cause, at: Moment, message: &str, record: Option<&TaskRecord>) -> Self {
         Self {
             at,
             cause,
             message: first_line(message),
+            sandbox: record.and_then(Sandbox::of),
         }
     }
 }

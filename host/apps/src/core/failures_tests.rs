@@ -103,7 +103,7 @@ fn row_counts_failures_until_none_follows_in_time() {
     let at = |seconds: i64| Moment::from(jiff::Timestamp::from_second(1_000_000 + seconds).unwrap());
     let mut row = None;
     let mut fail = |seconds: i64, agent: &str| {
-        let failure = Failure::new(Cause::Ended, at(seconds), "Command exited with status 3");
+        let failure = Failure::new(Cause::Ended, at(seconds), "Command exited with status 3", None);
         Failures::record(&mut row, failure, agent, at(seconds + 60));
         let row = row.as_ref().unwrap();
         (row.count, row.first, row.agents.join(" "))

@@ -70,6 +70,7 @@ fn by_agent(instance: &Instance) -> Option<HealthState> {
         first_success: healthy.then_some(updated),
         last_success: healthy.then_some(updated),
         last_failure: (!healthy).then_some(updated),
+        failing_since: (!healthy).then_some(updated),
         consecutive_failures: u32::from(!healthy),
         ..HealthState::default()
     })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
-use transom_plugin_host::probe::{Failure, Outcome};
+use transom_plugin_host::probe::{Failure, Outcome, Reason};
 use transom_replicas::{Condition, Fitness, Input};
 use transom_scheduler::TaskRecord;
 
@@ -14,7 +14,7 @@ use super::command::Rejection;
 use super::failures::{self, Cause};
 use super::spec_state::SpecState;
 use crate::bus::shapes;
-use crate::health::{self, HealthState, HealthVerdict, ProbedTask, observe};
+use crate::health::{self, HealthState, HealthVerdict, NoResult, ProbedTask, observe};
 use crate::ids::{InstanceId, SpecId};
 use crate::instance::{Instance, Readiness, Response};
 use crate::model::{HealthCheck, Spec};
@@ -271,7 +271,7 @@ impl Core {
             (Purpose::Health(index), AttemptResult::Ended(result)) => {
                 let check = probe.spec.health_checks().get(index)?;
                 let verdict = health::evaluate(check, &result);
-                if let (HealthVerdict::Unchanged, Err(failure)) = (&verdict, &result) {
+                if let HealthVerdict::NoResult(failure) = &verdict {
                     tracing::warn!(
                         task = %probe.record.id, reason = ?failure.reason, message = failure.message,
                         "health check could not be made; the task keeps its health"
@@ -319,14 +319,14 @@ impl Core {
             }
             // The last result is kept, and the failure explains why there is no newer one.
             AttemptResult::Ended(Err(failure)) => {
-                if instance_task.check_failure.as_ref().map(|earlier| earlier.reason) != Some(failure.reason)
-                {
+                let earlier = instance_task.check_failure.take();
+                if earlier.as_ref().map(|earlier| earlier.last.reason) != Some(failure.reason) {
                     tracing::warn!(
                         app = %app, task = %instance_task.record.id, reason = ?failure.reason, message = failure.message,
                         "check could not be made; the last result is kept"
                     );
                 }
-                instance_task.check_failure = Some(failure);
+                instance_task.check_failure = Some(NoResult::add(earlier, &failure, Moment::now()));
             }
             AttemptResult::Obsolete => instance_task.check_failure = None,
         }
@@ -406,17 +406,17 @@ impl Core {
             .get(index)
             .and_then(|state| state.last_failure_cause.clone());
         let cause = cause.as_deref().unwrap_or("unknown");
-        let agent = instance.record().map(|record| record.agent.hostname.clone());
+        let record = instance.record().cloned();
         let (version, task) = (instance.version().to_string(), instance.task());
         tracing::warn!(%app, %task, cause, "task is unhealthy; killed");
         let facts = instance.facts(app, &version);
         let drafts = shapes::unhealthy_kill(facts, task.as_str(), cause);
         self.publisher.events(drafts);
         self.checker.end(instance_id);
-        if let (Some(state), Some(agent)) = (self.specs.get_mut(app), agent) {
+        if let (Some(state), Some(record)) = (self.specs.get_mut(app), record) {
             let now = Moment::now();
-            let failure = failures::Failure::new(Cause::Unhealthy, now, cause);
-            state.add_failure(failure, &agent, now);
+            let failure = failures::Failure::new(Cause::Unhealthy, now, cause, Some(&record));
+            state.add_failure(failure, &record.agent.hostname, now);
             self.unstored.specs.insert(app.clone());
         }
         let state = self.specs.get(app);
@@ -455,9 +455,22 @@ impl Core {
         };
         let response = Response::of(result);
         let ready = readiness.http_status_codes_for_ready.contains(&response.status);
+        let before = instance
+            .readiness
+            .as_ref()
+            .and_then(|before| before.failures.clone());
+        let failures = (!ready).then(|| {
+            let failure = result.as_ref().err().cloned();
+            let failure = failure.unwrap_or_else(|| Failure {
+                reason: Reason::Invalid,
+                message: health::status_text(response.status),
+            });
+            NoResult::add(before, &failure, Moment::now())
+        });
         instance.readiness = Some(Arc::new(Readiness {
             name: readiness.name.clone(),
             ready,
+            failures,
             response: Some(response).filter(|_| readiness.preserve_last_response),
         }));
         self.publisher.changed(app);
@@ -498,7 +511,6 @@ mod tests {
     use super::*;
     use crate::testing::app;
     use serde_json::json;
-    use transom_plugin_host::probe::Reason;
 
     #[test]
     fn results_of_unchanged_health_checks_are_kept() {

@@ -2,6 +2,9 @@
 //! the next step. The overview, the dashboard and the commands show the same. Pure.
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
+mod checks;
+pub(crate) mod stderr;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -29,9 +32,10 @@ pub struct Failing {
     /// The app or pod.
     pub name: String,
     /// `crash-loop`, `finished`, `program-not-found`, `out-of-memory`, `launch-failed`, `rejected`,
-    /// `killed-unhealthy` or `failed`.
+    /// `killed-unhealthy` or `failed`; `unhealthy`, `check-without-result` or `not-ready` if only its
+    /// checks fail.
     pub kind: &'static str,
-    /// Failures in a row.
+    /// Failures in a row; 0 if the agent makes the check, which reports only changes.
     pub count: u32,
     /// The time of the first of them.
     #[schemars(with = "Moment")]
@@ -42,21 +46,37 @@ pub struct Failing {
     pub message: String,
     /// What an operator can do about it.
     pub advice: String,
+    /// The last lines that the last failed task wrote to stderr, while its sandbox exists; only in the
+    /// document of one app or pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stderr: Vec<String>,
+}
+
+/// The row of failures that is a problem now.
+pub(crate) fn row(view: &SpecView, now: Moment) -> Option<&Failures> {
+    let row = view.record.failures.as_ref();
+    row.filter(|row| row.count >= MIN_FAILURES && now <= row.until)
+}
+
+/// What fails of each app and pod, if that is wanted.
+pub(crate) fn if_wanted(wanted: bool) -> impl Fn(&SpecView) -> Option<Failing> + Send + 'static {
+    move |view| wanted.then(|| Failing::of(view, Moment::now())).flatten()
 }
 
 /// Whether [`Failing::of`] may return something for an app or pod, now or later.
 pub(crate) fn is_candidate(view: &SpecView) -> bool {
     let row = view.record.failures.as_ref();
-    row.is_some_and(|row| row.count >= MIN_FAILURES)
+    row.is_some_and(|row| row.count >= MIN_FAILURES) || view.counts.unhealthy > 0 || view.counts.unchecked > 0
 }
 
 impl Failing {
     /// What fails of an app or pod. The failures of tasks come first, because they are the causes of
     /// the others.
     pub(crate) fn of(view: &SpecView, now: Moment) -> Option<Self> {
-        let row = view.record.failures.as_ref();
-        let row = row.filter(|row| row.count >= MIN_FAILURES && now <= row.until);
-        row.map(|row| Self::of_row(&view.record.spec, row))
+        match row(view, now) {
+            Some(row) => Some(Self::of_row(&view.record.spec, row)),
+            None => checks::failing(view),
+        }
     }
 
     fn of_row(spec: &Spec, row: &Failures) -> Self {
@@ -88,6 +108,7 @@ impl Failing {
                 row.last.message
             ),
             advice: advice(spec, row, code),
+            stderr: Vec::new(),
             name: id.to_string(),
         }
     }
@@ -190,7 +211,7 @@ mod tests {
             count,
             first,
             until: "2026-12-01T10:05:06Z".parse().unwrap(),
-            last: Failure::new(cause, last, message),
+            last: Failure::new(cause, last, message, None),
             agents: vec!["n1".to_owned(), "n2".to_owned()],
         });
         view

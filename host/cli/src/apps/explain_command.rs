@@ -107,7 +107,14 @@ async fn failing(api: &Api, target: &Target) -> anyhow::Result<Option<Value>> {
 /// What fails, and the advice.
 fn why_failing(failing: &Value) -> String {
     let text = |key: &str| failing[key].as_str().unwrap_or_default();
-    format!("{}\n* {}", text("message"), text("advice"))
+    let mut lines = vec![text("message").to_owned(), format!("* {}", text("advice"))];
+    let stderr = failing["stderr"].as_array().map_or(&[][..], Vec::as_slice);
+    if !stderr.is_empty() {
+        lines.push("Last lines of the stderr of the last task that failed:".to_owned());
+    }
+    let stderr = stderr.iter().filter_map(Value::as_str);
+    lines.extend(stderr.map(|line| format!("    {line}")));
+    lines.join("\n")
 }
 
 /// The message in the status of a pod: its last failure, or what its agents lack for its volumes.

@@ -2,9 +2,13 @@
 
 use serde_json::{Value, json};
 use transom_testkit::eventually;
+use transom_tests::plugin::{Plugin, remove};
 use transom_tests::site::Site;
 
 use super::{json_of, run, text, wait_for_overview};
+
+/// A program that answers each request with 503.
+const UNAVAILABLE: &str = r#"exec perl -e 'use Socket; socket(S, PF_INET, SOCK_STREAM, 0) or die $!; bind(S, sockaddr_in($ENV{PORT0}, INADDR_ANY)) or die $!; listen(S, 64) or die $!; while (accept(C, S)) { sysread(C, $r, 8192); syswrite(C, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"); close(C) }'"#;
 
 /// An app whose third failure follows within seconds, and the next one much later.
 fn failing_app(id: &str, program: &Value) -> Value {
@@ -29,13 +33,36 @@ async fn wait_for_problem(site: &Site, beginning: &str) -> String {
     message(&found).expect("the message")
 }
 
+/// The sentence is the same in `status`, `top` and `apps explain`, which do not count it as an error.
+async fn assert_told_everywhere(site: &Site, app: &str, message: &str) {
+    let (dir, url, apps) = (site.plugins(), site.admin(""), site.apps(""));
+    let status = run(&dir, &["status", "--url", &url]).await;
+    let top = run(&dir, &["top", "--once", "--url", &url]).await;
+    let explained = run(&dir, &["apps", "explain", app, "--url", &apps]).await;
+    // The count and the time of the next failure may be in between.
+    let (beginning, _) = message.split_once(" since ").expect("a time");
+    let beginning = beginning.split(" failed ").next().expect("a beginning");
+    for printed in [&status, &top, &explained] {
+        let printed = text(&printed.stdout);
+        assert!(printed.contains(beginning), "{beginning} is not in\n{printed}");
+    }
+    let document = run(
+        &dir,
+        &["apps", "explain", app, "--url", &apps, "--output", "json"],
+    )
+    .await;
+    let document = json_of(&document);
+    let explained = document["failing"]["message"].as_str().unwrap_or_default();
+    assert!(explained.starts_with(beginning), "{document}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_failures_have_the_same_sentence_everywhere() {
     let mut site = Site::start().await;
     let cases = [
         (
             "/crashes",
-            json!({"cmd": "exit 3"}),
+            json!({"cmd": "echo starting >&2; printf 'cannot read \\033[31m/etc/web\\n' >&2; exit 3"}),
             "/crashes: crash loop: failed 3 times since ",
             "; last: Command exited with status 3",
         ),
@@ -61,23 +88,32 @@ async fn repeated_failures_have_the_same_sentence_everywhere() {
     for (id, program, ..) in &cases {
         site.post_app(&failing_app(id, program)).await;
     }
-    let (dir, url, apps) = (site.plugins(), site.admin(""), site.apps(""));
+    let (dir, apps) = (site.plugins(), site.apps(""));
     for (id, _, beginning, end) in &cases {
         let message = wait_for_problem(&site, beginning).await;
         assert!(message.contains(end), "{message}");
-        let status = run(&dir, &["status", "--url", &url]).await;
-        assert!(status.status.success(), "a failing app is a warning");
-        let top = run(&dir, &["top", "--once", "--url", &url]).await;
+        assert_told_everywhere(&site, id, &message).await;
         let explained = run(&dir, &["apps", "explain", id, "--url", &apps]).await;
-        for printed in [&status, &top, &explained] {
-            let printed = text(&printed.stdout);
-            assert!(printed.contains(&message), "{message} is not in\n{printed}");
-        }
         let document = run(&dir, &["apps", "explain", id, "--url", &apps, "--output", "json"]).await;
         let document = json_of(&document);
-        assert_eq!(document["failing"]["message"], message);
         assert_eq!(document["failing"]["count"], 3);
+        if *id == "/crashes" {
+            let lines = json!(["starting", "cannot read \\u{1b}[31m/etc/web"]);
+            assert_eq!(document["failing"]["stderr"], lines);
+            let printed = text(&explained.stdout);
+            assert!(
+                printed.contains("\n    starting\n    cannot read \\u{1b}[31m/etc/web\n"),
+                "{printed}"
+            );
+        }
     }
+    // A list does not ask an agent for each app.
+    let listed = site
+        .get(&site.apps("/v2/apps?embed=apps.failing"))
+        .await
+        .expect("apps");
+    assert_eq!(listed["apps"][0]["failing"]["count"], 3, "{listed}");
+    assert_eq!(listed["apps"][0]["failing"].get("stderr"), None);
     // Only who asks for it gets the addition to Marathon's document.
     let app = site.get(&site.apps("/v2/apps/crashes")).await.expect("an app");
     assert_eq!(app["app"]["failing"], Value::Null);
@@ -110,6 +146,124 @@ async fn repeated_failures_have_the_same_sentence_everywhere() {
     wait_for_overview(&site, "no problem of the corrected app", |found| {
         let failing = found["services"][0]["failing"].as_array();
         failing.is_some_and(|failing| !failing.iter().any(|one| one["name"] == "/crashes"))
+    })
+    .await;
+}
+
+/// An app with one port and these checks.
+fn checked_app(id: &str, cmd: &str, checks: &Value) -> Value {
+    let mut app = json!({
+        "id": id, "cmd": cmd, "cpus": 0.1, "mem": 32, "portDefinitions": [{"port": 0, "name": "http"}],
+    });
+    let fields = checks.as_object().expect("an object");
+    app.as_object_mut().expect("an object").extend(fields.clone());
+    app
+}
+
+fn health_check() -> Value {
+    json!({"healthChecks": [{
+        "protocol": "HTTP", "path": "/health", "gracePeriodSeconds": 0, "intervalSeconds": 1, "timeoutSeconds": 1,
+        "maxConsecutiveFailures": 0,
+    }]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_checks_have_the_same_sentence_everywhere() {
+    let site = Site::start().await;
+    let readiness = json!({"readinessChecks": [{
+        "name": "up", "portName": "http", "path": "/ready", "intervalSeconds": 2, "timeoutSeconds": 1,
+    }]});
+    let by_agent = json!({"healthChecks": [{
+        "protocol": "COMMAND", "command": {"value": "test -e up"}, "gracePeriodSeconds": 0, "intervalSeconds": 1,
+        "timeoutSeconds": 1, "delaySeconds": 0, "maxConsecutiveFailures": 0,
+    }]});
+    let cases = [
+        (
+            "/sick",
+            UNAVAILABLE,
+            health_check(),
+            "unhealthy",
+            "/sick: unhealthy: GET /health failed ",
+        ),
+        (
+            "/by-agent",
+            "sleep 1000",
+            by_agent,
+            "unhealthy",
+            "/by-agent: unhealthy: `test -e up` failed ",
+        ),
+        (
+            "/not-ready",
+            UNAVAILABLE,
+            readiness,
+            "not-ready",
+            "/not-ready: not ready: up: GET /ready failed ",
+        ),
+    ];
+    for (id, cmd, checks, ..) in &cases {
+        site.post_app(&checked_app(id, cmd, checks)).await;
+    }
+    for (id, _, _, kind, beginning) in &cases {
+        let message = wait_for_problem(&site, beginning).await;
+        assert!(
+            message.contains(" since ") && message.contains("(1 of 1 running); last: "),
+            "{message}"
+        );
+        if *id != "/by-agent" {
+            assert!(message.contains("; last: 503 Service Unavailable"), "{message}");
+        }
+        assert_told_everywhere(&site, id, &message).await;
+        let found = wait_for_overview(&site, "one problem for each app", |_| true).await;
+        let of_app = found["problems"].as_array().expect("problems").iter();
+        let of_app = of_app.filter(|problem| {
+            problem["message"]
+                .as_str()
+                .is_some_and(|it| it.starts_with(&format!("{id}:")))
+        });
+        assert_eq!(of_app.count(), 1, "{found}");
+        let failing = found["services"][0]["failing"]
+            .as_array()
+            .expect("failing")
+            .iter();
+        assert_eq!(
+            failing
+                .filter(|one| one["name"] == *id && one["kind"] == *kind)
+                .count(),
+            1,
+            "{found}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_without_their_plugin_are_a_problem_that_names_it() {
+    let site = Site::start().await;
+    remove(&site.plugins(), "check-http");
+    site.rescan().await;
+    let check = json!({"check": {
+        "http": {"portIndex": 0, "path": "/up"}, "intervalSeconds": 2, "timeoutSeconds": 1, "delaySeconds": 0,
+    }});
+    for (id, checks, request) in [
+        ("/health", health_check(), "the health check GET /health"),
+        ("/checked", check, "the check GET /up"),
+    ] {
+        site.post_app(&checked_app(id, "sleep 1000", &checks)).await;
+        let beginning = format!("{id}: check without a result: {request} could not be made ");
+        let message = wait_for_problem(&site, &beginning).await;
+        assert!(message.contains("check-http"), "{message}");
+        assert_told_everywhere(&site, id, &message).await;
+    }
+    Plugin::first_party("check-http").install(&site.plugins(), "check-http");
+    site.rescan().await;
+    wait_for_overview(&site, "no check without a result", |found| {
+        let failing = found["services"][0]["failing"].as_array();
+        failing.is_some_and(|failing| {
+            failing.iter().all(|one| {
+                one["message"]
+                    .as_str()
+                    .is_some_and(|it| !it.contains("check-http"))
+            })
+        })
     })
     .await;
 }

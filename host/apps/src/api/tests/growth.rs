@@ -202,7 +202,7 @@ async fn long_answers_are_written_while_they_are_sent() {
     let tasks = tasks::response(views.into_iter(), |_| true, false);
     let group = group_response(Arc::clone(&snapshot), &GroupId::root(), EmbeddedParts::of(&query));
     let app = app::documents(once(big), Arc::clone(&snapshot), Embed::for_one(&query));
-    let status = pod_status::documents(once(pod), None, false);
+    let status = pod_status::documents(once(pod), None, |_| None);
     let deployments = deployments::documents(Arc::clone(&snapshot), false, false);
     let queue = queue::response(snapshot, queue, queue::Embed::of(&query));
     for (response, list, count) in [

@@ -100,7 +100,8 @@ fn check_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>)
             add(Severity::Warning, message, advice);
         }
     }
-    for unhealthy in &service.state.unhealthy {
+    let is_told = |name: &str| failing.iter().any(|one| one.name == name);
+    for unhealthy in service.state.unhealthy.iter().filter(|it| !is_told(&it.name)) {
         add(
             Severity::Warning,
             format!(
