@@ -60,6 +60,7 @@ impl fmt::Debug for World {
 pub async fn start(config: Config, world: World) -> Result<(Router, Runner)> {
     let mut registry = Registry::default();
     let dependencies = Dependencies {
+        placement: None,
         policies: Arc::new(Scripted {
             check: world.check,
             plugins: world.plugins,

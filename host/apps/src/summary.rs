@@ -12,9 +12,14 @@ use transom_scheduler::{Waiting, waiting};
 
 use crate::core::snapshot::Snapshot;
 use crate::core::term::Handles;
-use crate::failing::Failing;
+use crate::deploy::{ActionKind, Step};
+use crate::failing::{Failing, launch};
+use crate::ids::SpecId;
+use crate::model::Spec;
 use crate::time::Moment;
 
+/// What a step of a deployment does with an app whose configuration has changed.
+const RESTART: &str = "replaces the instances of";
 /// The maximum length of the lists of a [`Summary`].
 const MAX_ENTRIES: usize = 20;
 
@@ -33,7 +38,7 @@ pub struct Summary {
     pub numbers: Numbers,
     /// Apps and pods with instances that are not launched, longest first; at most 20.
     pub waiting: Vec<Waiting>,
-    /// Apps and pods whose tasks or checks fail, and the causes; at most 20.
+    /// Apps and pods whose tasks or checks fail, or that no agent can run, and the causes; at most 20.
     pub failing: Vec<Failing>,
     /// Apps and pods with unhealthy instances, and their numbers of these; largest first, at most
     /// 20.
@@ -82,18 +87,70 @@ pub struct RunningDeployment {
     pub step: usize,
     /// The number of steps.
     pub steps: usize,
+    /// The apps and pods of the step, and what it does with them.
+    #[serde(skip)]
+    actions: Vec<(String, &'static str)>,
+    /// Why the step cannot go on, if an app or pod of it fails: what it waits for, and the limit that
+    /// applies.
+    pub blocked: Option<String>,
 }
 
 impl SummaryReader {
     /// The present state.
     pub fn read(&self) -> Summary {
-        let pending = self.leader.handles().map(|handles| handles.scheduler.pending());
-        let (waiting, all) = waiting(&pending.unwrap_or_default(), MAX_ENTRIES);
-        let mut summary = count(&self.snapshot.load(), Moment::now());
-        summary.numbers.waiting = all;
-        summary.waiting = waiting;
+        let snapshot = self.snapshot.load();
+        let mut summary = count(&snapshot, Moment::now());
+        let Some(handles) = self.leader.handles() else {
+            return summary;
+        };
+        let pending = handles.scheduler.pending();
+        (summary.waiting, summary.numbers.waiting) = waiting(&pending, MAX_ENTRIES);
+        for one in &summary.waiting {
+            let failing = &mut summary.failing;
+            if failing.len() < MAX_ENTRIES && !failing.iter().any(|known| known.name == one.run_spec) {
+                failing.extend(launch::failing(&handles, &pending, &one.run_spec));
+            }
+        }
+        summary.find_blocked(&snapshot);
         summary
     }
+}
+
+impl Summary {
+    /// Finds the deployments whose step waits for an app or pod that fails.
+    fn find_blocked(&mut self, snapshot: &Snapshot) {
+        for deployment in &mut self.deployments {
+            let mut blocked = deployment.actions.iter().filter_map(|(name, verb)| {
+                let failing = self.failing.iter().find(|one| one.name == *name)?;
+                let view = snapshot.specs.get(&SpecId::parse(name).ok()?)?;
+                Some(described(failing, verb, &view.record.spec))
+            });
+            deployment.blocked = blocked.next();
+        }
+    }
+}
+
+/// Why a step that does this with an app or pod cannot go on.
+fn described(failing: &Failing, verb: &str, spec: &Spec) -> String {
+    let limit = spec.upgrade_strategy().minimum_health_capacity;
+    let limit = match verb {
+        RESTART => format!(", and minimumHealthCapacity is {limit}"),
+        _ => String::new(),
+    };
+    format!("it {verb} {}, which is {}{limit}", failing.name, failing.kind)
+}
+
+/// The apps and pods of a step, and what it does with them.
+fn actions(step: &Step) -> Vec<(String, &'static str)> {
+    let shown = step.actions.iter().filter_map(|action| {
+        let verb = match action.kind {
+            ActionKind::Scale => "scales",
+            ActionKind::Restart => RESTART,
+            ActionKind::Start | ActionKind::Stop => return None,
+        };
+        Some((action.id.to_string(), verb))
+    });
+    shown.take(MAX_ENTRIES).collect()
 }
 
 /// The part of a summary that is computed from the snapshot.
@@ -127,6 +184,8 @@ fn count(snapshot: &Snapshot, now: Moment) -> Summary {
         since: deployment.version.timestamp(),
         step: (deployment.current + 1).min(deployment.steps.len()),
         steps: deployment.steps.len(),
+        actions: deployment.step().map(actions).unwrap_or_default(),
+        blocked: None,
     });
     Summary {
         numbers,

@@ -319,6 +319,7 @@ impl World {
         config.port.hostname = "localhost".to_owned();
         let mut registry = Registry::default();
         let dependencies = Dependencies {
+            placement: None,
             policies,
             agents: None,
             reserved: transom_registry::network::Reserved::default(),

@@ -62,7 +62,7 @@ pub struct ServiceState {
     pub summary: Value,
     /// Apps and jobs that wait to be launched, longest first.
     pub waiting: Vec<Waiting>,
-    /// Apps and pods whose tasks or checks fail, and the causes.
+    /// Apps and pods whose tasks or checks fail, apps and jobs that no agent can run, and the causes.
     pub failing: Vec<Failing>,
     /// Apps and pods with instances that fail health checks.
     pub unhealthy: Vec<Unhealthy>,
@@ -145,6 +145,9 @@ pub struct Deployment {
     /// From 1.
     pub step: usize,
     pub steps: usize,
+    /// Why the step cannot go on, if an app or pod of it fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
 }
 
 /// The cluster manager, as a background task last saw it.

@@ -9,6 +9,7 @@
 //! * [`ServiceHandle`]: the running service, as the rest of the daemon uses it. [`serve`] serves a
 //!   port for one service, [`ServicePort`] a port that several services share.
 //! * [`ask`] sends a request to an actor and waits for the [`Reply`].
+//! * [`feasibility`] finds what pending tasks need and no agent has.
 //! * [`Explain`] explains to operators what plugins decide about tasks and events.
 //!
 //! A service implements [`FrameworkService`] and wires these together in its `start.rs`. The rules,
@@ -35,6 +36,7 @@ mod actor;
 mod daemon_key;
 mod error;
 mod explain;
+pub mod feasibility;
 mod forwarding;
 mod framework;
 mod leader;

@@ -127,7 +127,7 @@ pub use api::pending::{PendingTask, Reasons, SubscriptionStatus, UnusedOffer};
 pub use api::reason::{Reason, ReasonKind, ReasonWords};
 pub use api::record::{Phase, TaskRecord, Tasks};
 pub use api::request::{
-    AgentLocation, Build, BuildGroup, BuildTask, ExecutorResources, Group, GroupPlacement, InGroup,
+    AgentLocation, Amounts, Build, BuildGroup, BuildTask, ExecutorResources, Group, GroupPlacement, InGroup,
     KillChoice, Member, MemberPlacement, Placement, PortRequest, RunSpec, TaskRequest,
 };
 pub use api::scheduler_api::SchedulerApi;

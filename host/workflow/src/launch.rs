@@ -12,7 +12,7 @@ use std::time::Duration;
 use transom_cluster::v1::{TaskInfo, Uri, Visibility};
 use transom_launch::{Command, Discovery, Environment, Port, Program, Task};
 use transom_plugin_host::matcher::Constraint;
-use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
+use transom_scheduler::{Amounts, BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
 use crate::Settings;
 use crate::job_index::{ActiveJob, JobIndex};
@@ -31,9 +31,6 @@ struct Needs {
 /// smallest amount of CPU they offer.
 const MIN_CPUS: f64 = 0.01;
 
-/// CPUs, memory and disk in MB, and GPUs.
-pub(crate) type Amounts = [f64; 4];
-
 /// The amounts of the task.
 pub(crate) fn amounts(spec: &Spec) -> Amounts {
     let amounts = [spec.cpus, spec.mem, spec.disk, spec.gpus];
@@ -42,6 +39,11 @@ pub(crate) fn amounts(spec: &Spec) -> Amounts {
         return [MIN_CPUS, 0.0, 0.0, 0.0];
     }
     amounts
+}
+
+/// Constraints as the matcher gets them.
+pub(crate) fn expressions(constraints: &[String]) -> Vec<Constraint> {
+    constraints.iter().cloned().map(Constraint::Expression).collect()
 }
 
 impl Needs {

@@ -10,7 +10,6 @@
 //! * `model`: jobs, and how they are parsed. `job_state`: the states that clients see. `launch`:
 //!   how a job becomes a task. `pending_reason`: why a job is pending. All of these are pure, with
 //!   tables of cases as tests.
-//! * `feasibility`: the constraints that no active agent satisfies, offered or not.
 //! * `core`: the actor that owns the active jobs. `job_index`: the snapshot for readers.
 //! * `explain`: where a pending job may run, for the admin port.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term. `api`: HTTP,
@@ -56,7 +55,6 @@ mod core;
 mod dependencies;
 mod error;
 mod explain;
-mod feasibility;
 mod ids;
 mod job_index;
 mod job_state;

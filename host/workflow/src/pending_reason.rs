@@ -1,11 +1,13 @@
 //! Why a job is pending, as a code, a sentence, and what no agent can satisfy. Pure.
 
 use serde_json::{Value, json};
+use transom_framework::feasibility::{
+    ConstraintFit, Feasibility, Shortage, counted_agents as agents, shortage,
+};
 use transom_scheduler::{Reason, ReasonKind, Reasons};
 
 use crate::Settings;
-use crate::feasibility::{AgentTotal, ConstraintFit, Feasibility};
-use crate::launch::{self, Amounts};
+use crate::launch;
 use crate::model::Spec;
 
 /// A code for programs, a sentence for users, and the constraints and the resources that no active
@@ -50,65 +52,20 @@ pub(crate) fn of_job(
 ) -> PendingReason {
     let constraints = launch::constraints(spec, defaults);
     let mut reason = reasons.map_or_else(unknown, |reasons| {
-        explain(reasons, &constraints, feasibility.of(&constraints).as_ref())
+        let fit = feasibility.of(&launch::expressions(&constraints));
+        explain(reasons, &constraints, fit.as_ref())
     });
-    if let Some(shortage) = shortage(launch::amounts(spec), &feasibility.totals()) {
-        reason.message = format!("{}; {}", shortage.message, reason.message);
-        reason.code = shortage.code;
-        reason.short = shortage.resources;
+    let short = shortage("the job", launch::amounts(spec), &feasibility.totals());
+    if let Some(Shortage {
+        code,
+        resources,
+        message,
+    }) = short
+    {
+        reason.message = format!("{message}; {}", reason.message);
+        (reason.code, reason.short) = (code, resources);
     }
     reason
-}
-
-/// Amounts that no active agent has.
-#[derive(Debug, PartialEq)]
-struct Shortage {
-    code: Reason,
-    resources: Vec<&'static str>,
-    message: String,
-}
-
-/// Names, units and reasons of [`Amounts`].
-const RESOURCES: &[(&str, &str, Reason)] = &[
-    ("cpus", "CPUs", Reason::InsufficientCpus),
-    ("mem", "MB of memory", Reason::InsufficientMemory),
-    ("disk", "MB of disk", Reason::InsufficientDisk),
-    ("gpus", "GPUs", Reason::InsufficientGpus),
-];
-
-/// Whether no agent could ever run a job of these amounts, even if nothing else ran on it.
-fn shortage(asked: Amounts, agents: &[AgentTotal]) -> Option<Shortage> {
-    let milli = |amount: f64| (amount * 1000.0).round() as u64;
-    let has = |agent: &AgentTotal, index: usize| milli(agent.amounts[index]) >= milli(asked[index]);
-    if agents.is_empty() || agents.iter().any(|agent| (0..4).all(|index| has(agent, index))) {
-        return None;
-    }
-    let short = (0..4).filter(|index| !agents.iter().any(|agent| has(agent, *index)));
-    let short: Vec<usize> = short.collect();
-    let in_all = self::agents(u32::try_from(agents.len()).unwrap_or(u32::MAX));
-    let sentences = short.iter().filter_map(|&index| {
-        let largest = agents
-            .iter()
-            .max_by(|a, b| a.amounts[index].total_cmp(&b.amounts[index]))?;
-        let (unit, amount) = (RESOURCES[index].1, asked[index]);
-        Some(format!(
-            "the job asks for {amount} {unit}, but the largest agent, `{}`, has {} ({in_all} in the cluster)",
-            largest.hostname, largest.amounts[index]
-        ))
-    });
-    let mut sentences: Vec<String> = sentences.collect();
-    if sentences.is_empty() {
-        let [cpus, mem, disk, gpus] = asked;
-        sentences.push(format!(
-            "no single agent has all that the job asks for: {cpus} CPUs, {mem} MB of memory, {disk} MB of disk and \
-             {gpus} GPUs ({in_all} in the cluster)"
-        ));
-    }
-    Some(Shortage {
-        code: RESOURCES[short.first().copied().unwrap_or(0)].2,
-        resources: short.iter().map(|index| RESOURCES[*index].0).collect(),
-        message: sentences.join("; "),
-    })
 }
 
 /// Explains the result of the last round. `constraints`: the constraints of the job, in the order
@@ -119,7 +76,7 @@ pub(crate) fn explain(
     fit: Option<&ConstraintFit>,
 ) -> PendingReason {
     let unsatisfied = fit.map_or_else(Vec::new, |fit| fit.unsatisfied.clone());
-    let mut sentences: Vec<String> = fit.map(unsatisfied_everywhere).unwrap_or_default();
+    let mut sentences: Vec<String> = fit.map(ConstraintFit::unsatisfied_everywhere).unwrap_or_default();
     sentences.extend(
         reasons
             .last
@@ -148,22 +105,6 @@ pub(crate) fn explain(
         unsatisfied,
         short: Vec::new(),
     }
-}
-
-/// The constraints that no active agent satisfies.
-fn unsatisfied_everywhere(fit: &ConstraintFit) -> Vec<String> {
-    let in_all = agents(fit.agents);
-    if fit.unsatisfied.is_empty() {
-        let together =
-            format!("no active agent satisfies all constraints together ({in_all} in the cluster)");
-        return (fit.fitting == 0).then_some(together).into_iter().collect();
-    }
-    let unsatisfied = fit.unsatisfied.iter();
-    unsatisfied
-        .map(|condition| {
-            format!("no active agent satisfies the constraint `{condition}` ({in_all} in the cluster)")
-        })
-        .collect()
 }
 
 /// Describes the rejections by each constraint, except for constraints that are reported already.
@@ -203,10 +144,6 @@ fn rejections(reasons: &Reasons, constraints: &[String], reported: &[String]) ->
         rejections.push(format!("{} rejected by the matcher", agents(total - attributed)));
     }
     rejections
-}
-
-fn agents(count: u32) -> String {
-    format!("{count} agent{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -268,54 +205,6 @@ mod tests {
             assert_eq!((reason.code.as_str(), reason.message.as_str()), (code, expected));
             assert_eq!(reason.unsatisfied, Vec::<String>::new());
         }
-    }
-
-    #[test]
-    fn shortage_reports_what_was_asked_and_the_largest_agent() {
-        let agent = |hostname: &str, amounts| AgentTotal {
-            hostname: hostname.to_owned(),
-            amounts,
-        };
-        let agents = [
-            agent("wide", [16.0, 1024.0, 9e5, 0.0]),
-            agent("tall", [4.0, 65536.0, 1e4, 1.0]),
-        ];
-        for (asked, resources, parts) in [
-            // A full agent is no obstacle for ever.
-            ([16.0, 1024.0, 9e5, 0.0], None, vec![]),
-            ([4.0, 65536.0, 1e4, 1.0], None, vec![]),
-            (
-                [64.0, 32.0, 0.0, 0.0],
-                Some(vec!["cpus"]),
-                vec![
-                    "the job asks for 64 CPUs, but the largest agent, `wide`, has 16 (2 agents in the cluster)",
-                ],
-            ),
-            (
-                [0.1, 1e6, 0.0, 2.0],
-                Some(vec!["mem", "gpus"]),
-                vec![
-                    "asks for 1000000 MB of memory, but the largest agent, `tall`, has 65536",
-                    "asks for 2 GPUs",
-                ],
-            ),
-            (
-                [8.0, 2048.0, 0.0, 0.0],
-                Some(vec![]),
-                vec!["no single agent has all that the job asks for: 8 CPUs, 2048 MB of memory"],
-            ),
-        ] {
-            let found = shortage(asked, &agents);
-            assert_eq!(
-                found.as_ref().map(|found| found.resources.clone()),
-                resources,
-                "{asked:?}"
-            );
-            let message = found.map_or_else(String::new, |found| found.message);
-            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
-        }
-        // Nothing is known about a cluster without agents.
-        assert_eq!(shortage([64.0, 1.0, 1.0, 0.0], &[]), None);
     }
 
     #[test]

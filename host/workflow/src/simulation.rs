@@ -15,9 +15,10 @@ use transom_plugin_host::simulation::ScriptedPlugins;
 use transom_store::Leadership;
 use transom_web::{DaemonTransport, Forwarder};
 
-use crate::dependencies::{ClusterAdapter, MatchSession, Matcher};
+use crate::dependencies::{ClusterAdapter, Matcher};
 use crate::start::{VIA, assemble};
 use crate::{Error, Result, Runner, Settings, api};
+use transom_framework::feasibility::{MatchSession, MatchSessions};
 
 /// The name of the plugin in errors.
 const NAME: &str = "attribute-matcher";
@@ -60,7 +61,9 @@ impl Matcher for Scripted {
         self.0.call(NAME).await?;
         Ok(Vec::new())
     }
+}
 
+impl MatchSessions for Scripted {
     fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession> {
         Box::new(AllFit(agents.len(), self.0.clone()))
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use transom_framework::Leader;
+use transom_framework::feasibility::Unplaceable;
 use transom_scheduler::{Waiting, waiting};
 
 use crate::core::term::Handles;
@@ -28,6 +29,8 @@ pub struct Summary {
     pub numbers: Numbers,
     /// Groups of pending jobs with equal needs, longest first; at most 20.
     pub waiting: Vec<Waiting>,
+    /// Those among them that no agent can run.
+    pub unplaceable: Vec<Unplaceable>,
 }
 
 /// Counts.
@@ -50,7 +53,8 @@ pub struct Numbers {
 impl SummaryReader {
     /// The present state.
     pub fn read(&self) -> Summary {
-        let pending = self.leader.handles().map(|handles| handles.scheduler.pending());
+        let handles = self.leader.handles();
+        let pending = handles.as_ref().map(|handles| handles.scheduler.pending());
         let pending = pending.unwrap_or_default();
         let mut reasons = BTreeMap::new();
         for spec in pending.specs() {
@@ -69,7 +73,13 @@ impl SummaryReader {
             JobState::Lost,
             JobState::Unreachable,
         ];
+        let waiting = waiting(&pending, MAX_ENTRIES).0;
+        let unplaceable = waiting.iter().filter_map(|one| {
+            let feasibility = &handles.as_ref()?.feasibility;
+            feasibility.unplaceable(&pending.spec(&one.run_spec)?, "job")
+        });
         Summary {
+            unplaceable: unplaceable.collect(),
             numbers: Numbers {
                 queued: gauge(self.metrics.jobs_pending.get()),
                 running: gauge(self.metrics.jobs_running.get()),
@@ -78,7 +88,7 @@ impl SummaryReader {
                 retained: gauge(self.metrics.jobs_retained.get()),
                 reasons,
             },
-            waiting: waiting(&pending, MAX_ENTRIES).0,
+            waiting,
         }
     }
 }

@@ -33,8 +33,9 @@ use transom_testkit::{HeldStore, ScriptedScheduler, WAIT_TIMEOUT};
 use transom_web::Forwarder;
 
 use crate::api::access_rules;
-use crate::dependencies::{ActiveAgent, AgentDirectory, FileChunk, MatchSession, Matcher};
+use crate::dependencies::{AgentDirectory, FileChunk, Matcher};
 use crate::{Explainer, Settings, start};
+use transom_framework::feasibility::{ActiveAgent, AgentList, MatchSession, MatchSessions};
 
 /// The only agent.
 fn agent() -> AgentLocation {
@@ -82,7 +83,9 @@ impl Matcher for ColonMatcher {
         };
         Ok(errors.map(error).collect())
     }
+}
 
+impl MatchSessions for ColonMatcher {
     fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession> {
         Box::new(AttributeSession(agents))
     }
@@ -120,7 +123,7 @@ pub(crate) const BINARY: &[u8] = b"\xc3\xa4\xc3\xb6\xc3\xbc\xe2\x82\xac\xff\x00\
 pub(crate) struct SingleAgent;
 
 #[async_trait]
-impl AgentDirectory for SingleAgent {
+impl AgentList for SingleAgent {
     async fn agents(&self) -> transom_cluster::Result<Vec<ActiveAgent>> {
         let agent = Agent {
             handle: 0,
@@ -137,7 +140,10 @@ impl AgentDirectory for SingleAgent {
         let total = [4.0, 8192.0, 100_000.0, 0.0];
         Ok(vec![ActiveAgent { agent, total }])
     }
+}
 
+#[async_trait]
+impl AgentDirectory for SingleAgent {
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<HostPort>> {
         Ok((id.as_str() == "a1").then(|| HostPort::new("h1", 5051)))
     }

@@ -118,9 +118,14 @@ impl Api {
     /// What fails of one app or pod, with the last lines of its last failed task.
     async fn failing(&self, view: &SpecView) -> Option<Failing> {
         let now = Moment::now();
-        let mut failing = Failing::of(view, now)?;
-        let sandbox = failing::row(view, now).and_then(|row| row.last.sandbox.as_ref());
         let handles = self.0.leader.handles();
+        let waiting = || {
+            let handles = handles.as_ref()?;
+            let pending = handles.scheduler.pending();
+            failing::launch::failing(handles, &pending, view.record.spec.id().as_str())
+        };
+        let mut failing = Failing::of(view, now).or_else(waiting)?;
+        let sandbox = failing::row(view, now).and_then(|row| row.last.sandbox.as_ref());
         let framework = handles.and_then(|handles| handles.scheduler.subscription().framework_id);
         if let (Some(agents), Some(sandbox), Some(framework)) = (&self.0.agents, sandbox, framework) {
             failing.stderr = stderr::last_lines(agents, &framework, sandbox).await;

@@ -1,5 +1,6 @@
 //! Gauges of the state that the API shows, read at each scrape.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use transom_replicas::Condition;
 
 use super::snapshot::Snapshot;
+use crate::failing::{Failing, KINDS};
 use crate::time::Moment;
 
 /// The counts of apps, pods, groups, instances and deployments. A standby counts what it reads from the
@@ -69,6 +71,20 @@ impl Collector for StateMetrics {
         for (condition, count) in totals.instances.by_condition() {
             let gauge = ConstGauge::new(f64::from(count));
             gauge.encode(family.encode_family(&[("condition", condition)])?)?;
+        }
+        let mut failing: BTreeMap<_, u32> = KINDS.iter().map(|kind| (*kind, 0)).collect();
+        for one in totals.failing.values().filter_map(|view| Failing::of(view, now)) {
+            *failing.entry(one.kind).or_default() += 1;
+        }
+        let mut family = encoder.encode_descriptor(
+            "transom_apps_failing",
+            "Apps and pods whose tasks or checks fail, by the kind of the problem",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (kind, count) in failing {
+            let gauge = ConstGauge::new(f64::from(count));
+            gauge.encode(family.encode_family(&[("kind", kind)])?)?;
         }
         Ok(())
     }

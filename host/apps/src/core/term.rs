@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
 use transom_cluster::agent::Agents;
+use transom_framework::feasibility::{self, AgentList, ConstraintSets, Feasibility, MatchSessions};
 use transom_framework::{Abdication, LeaderHandles, LeaderTerm, RunningTerm};
 use transom_plugin_host::Plugins;
 use transom_registry::network::Reserved;
@@ -39,6 +40,7 @@ pub(crate) struct Handles {
     pub(crate) bus: Bus,
     pub(crate) callbacks: Callbacks,
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
+    pub(crate) feasibility: Arc<Feasibility>,
     pub(crate) abdication: Abdication,
 }
 
@@ -71,6 +73,13 @@ impl Metrics {
     }
 }
 
+/// The agents of the cluster and the matcher.
+#[derive(Clone, Debug)]
+pub(crate) struct Placement {
+    agents: Arc<dyn AgentList>,
+    matcher: Arc<dyn MatchSessions>,
+}
+
 /// The other parts of the daemon that the service uses, and its metrics.
 #[derive(Debug)]
 pub struct Dependencies {
@@ -81,6 +90,8 @@ pub struct Dependencies {
     /// explicitly.
     pub(crate) reserved: Reserved,
     pub(crate) metrics: Metrics,
+    /// The agents and the matcher, for what no agent can run; none in tests.
+    pub(crate) placement: Option<Placement>,
     /// The snapshot for readers; empty until the service starts.
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
@@ -90,6 +101,10 @@ impl Dependencies {
     /// registered in `registry`.
     pub fn new(plugins: Plugins, cluster: &Client, reserved: Reserved, registry: &mut Registry) -> Self {
         Self {
+            placement: Some(Placement {
+                agents: Arc::new(cluster.clone()),
+                matcher: Arc::new(plugins.clone()),
+            }),
             policies: Arc::new(plugins),
             agents: Some(cluster.agents()),
             reserved,
@@ -189,12 +204,27 @@ impl Dependencies {
             launch_timeout: config.settings.launch_timeout(),
             snapshot: Arc::clone(snapshot),
         };
+        let feasibility = Arc::new(Feasibility::default());
+        if let Some(Placement { agents, matcher }) = self.placement.clone() {
+            let (sets_in, sets) = watch::channel(ConstraintSets::default());
+            let scheduler = Arc::clone(&term.scheduler);
+            tracker.spawn(feasibility::follow_pending(scheduler, sets_in, token.clone()));
+            let known = Arc::clone(&feasibility);
+            tracker.spawn(feasibility::keep_current(
+                known,
+                agents,
+                matcher,
+                sets,
+                token.clone(),
+            ));
+        }
         let core = super::start(stored, parts, &tracker, token.clone());
         let handles = Handles {
             core: commands_in,
             bus,
             callbacks,
             scheduler: term.scheduler,
+            feasibility,
             abdication: term.abdication,
         };
         Ok((handles, RunningTerm::new(core, tracker, token)))

@@ -59,7 +59,10 @@ fn view(checks: &Value, changes: &[&dyn Fn(&mut Instance)]) -> SpecView {
 fn shown(view: &SpecView) -> Option<(&'static str, u32, String)> {
     let found = Failing::of(view, at(50));
     assert!(found.is_none() || super::super::is_candidate(view), "{found:?}");
-    found.map(|found| (found.kind, found.count, found.message))
+    found.map(|found| {
+        assert!(super::super::KINDS.contains(&found.kind), "{found:?}");
+        (found.kind, found.count, found.message)
+    })
 }
 
 #[test]

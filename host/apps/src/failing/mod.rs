@@ -3,6 +3,7 @@
 #![deny(clippy::disallowed_methods, reason = "rules take the time as a parameter")]
 
 mod checks;
+pub(crate) mod launch;
 pub(crate) mod stderr;
 
 use jiff::Timestamp;
@@ -19,6 +20,20 @@ use crate::time::Moment;
 /// restart of an agent ended; the third one follows within seconds if a program cannot run, because
 /// the delay of launches begins small.
 const MIN_FAILURES: u32 = 3;
+/// The kinds of failing tasks and checks.
+pub(crate) const KINDS: &[&str] = &[
+    "crash-loop",
+    "finished",
+    "program-not-found",
+    "out-of-memory",
+    "launch-failed",
+    "rejected",
+    "killed-unhealthy",
+    "failed",
+    "unhealthy",
+    "check-without-result",
+    "not-ready",
+];
 /// The exit codes of a shell, and of a container runtime, for a program that cannot be executed or
 /// does not exist.
 const NOT_EXECUTABLE: i32 = 126;
@@ -33,9 +48,10 @@ pub struct Failing {
     pub name: String,
     /// `crash-loop`, `finished`, `program-not-found`, `out-of-memory`, `launch-failed`, `rejected`,
     /// `killed-unhealthy` or `failed`; `unhealthy`, `check-without-result` or `not-ready` if only its
-    /// checks fail.
+    /// checks fail; `too-large`, `constraint` or `volume-agent-away` if no agent can run an instance.
     pub kind: &'static str,
-    /// Failures in a row; 0 if the agent makes the check, which reports only changes.
+    /// Failures in a row, 0 if the agent makes the check, which reports only changes; the instances that
+    /// no agent can run.
     pub count: u32,
     /// The time of the first of them.
     #[schemars(with = "Moment")]
@@ -295,6 +311,7 @@ mod tests {
             let failing = Failing::of(&view(4, cause, message, &[]), now).unwrap();
             let expected =
                 format!("/a: {what} 4 times since 2026-12-01T10:00:00Z on n1, n2; last: {message}");
+            assert!(KINDS.contains(&failing.kind), "{kind}");
             assert_eq!((failing.kind, failing.message), (kind, expected));
             assert!(failing.advice.contains(advice), "{}", failing.advice);
         }

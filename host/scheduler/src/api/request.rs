@@ -110,7 +110,30 @@ pub struct ExecutorResources {
     pub disk: f64,
 }
 
+/// CPUs, memory and disk in MB, and GPUs.
+pub type Amounts = [f64; 4];
+
 impl RunSpec {
+    /// The amounts of one instance: of all its tasks and its executor.
+    pub fn amounts(&self) -> Amounts {
+        let mut all = [self.cpus, self.mem, self.disk, self.gpus];
+        let mut add = |amounts: Amounts| {
+            for (sum, amount) in all.iter_mut().zip(amounts) {
+                *sum += amount;
+            }
+        };
+        match &self.build {
+            Build::Task(_) => add([self.executor.cpus, self.executor.mem, self.executor.disk, 0.0]),
+            Build::Group(group) => {
+                for member in &group.members {
+                    add([member.cpus, member.mem, member.disk, member.gpus]);
+                }
+            }
+        }
+        // As the scheduler counts them, so that sums are readable.
+        all.map(|amount| (amount * 1000.0).round() / 1000.0)
+    }
+
     /// The role for which resources are reserved.
     pub(crate) fn reservation_role<'a>(&'a self, default_roles: &'a [String]) -> &'a str {
         let default = default_roles.first().map_or("*", String::as_str);

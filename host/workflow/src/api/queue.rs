@@ -5,12 +5,12 @@ use axum::response::Response;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use transom_common::ambient;
+use transom_framework::feasibility::Feasibility;
 use transom_scheduler::Reasons;
 use transom_web::{ApiError, json_list_after, json_pieces};
 
 use super::Api;
 use super::query::Query;
-use crate::feasibility::Feasibility;
 use crate::ids::JobId;
 use crate::job_index::{ActiveJob, PendingJob};
 use crate::launch;

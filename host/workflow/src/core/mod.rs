@@ -28,17 +28,17 @@ use transom_cluster::TaskId;
 use transom_common::ambient;
 use transom_common::trace::TraceContext;
 use transom_framework::ActorError;
+use transom_framework::feasibility::{ConstraintSets, Feasibility};
 use transom_scheduler::{Events, SchedulerApi, TaskRequest, Tasks};
 use transom_store::Store;
 use transom_store::typed::TypedStore;
 
 use crate::Result;
 use crate::Settings;
-use crate::feasibility::{ConstraintSets, Feasibility};
 use crate::ids::{ChangeSeq, JobId};
 use crate::job_index::{ActiveJob, JobIndex};
 use crate::job_state::JobState;
-use crate::launch::RunSpecCache;
+use crate::launch::{self, RunSpecCache};
 use crate::metrics::Metrics;
 use crate::model::Request;
 use command::{Command, Rejection, Reply};
@@ -326,11 +326,12 @@ impl Core {
 
     /// Publishes the constraints of pending jobs.
     fn publish_pending_constraints(&self) {
-        let now = self.run_specs.pending_constraints();
+        let now = self.run_specs.pending_constraints().into_iter();
+        let now: Vec<_> = now.map(|constraints| launch::expressions(constraints)).collect();
         self.constraint_sets.send_if_modified(|constraint_sets| {
-            let is_same = constraint_sets.iter().eq(now.iter().copied());
+            let is_same = **constraint_sets == *now;
             if !is_same {
-                *constraint_sets = now.into_iter().cloned().collect();
+                *constraint_sets = now.into();
             }
             !is_same
         });

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
+use transom_framework::feasibility::{self, ConstraintSets, Feasibility};
 use transom_framework::{LeaderHandles, LeaderTerm, RunningTerm};
 use transom_scheduler::{SchedulerApi, SubscriptionStatus};
 
 use super::command::Command;
 use super::{Dependencies, Stored};
 use crate::dependencies::{AgentDirectory, Matcher};
-use crate::feasibility::{self, ConstraintSets, Feasibility};
 use crate::job_index::JobIndex;
 use crate::metrics::Metrics;
 use crate::{Result, Settings};
@@ -56,8 +56,8 @@ impl TermDependencies {
         let (constraint_sets, current_sets) = watch::channel(ConstraintSets::default());
         tracker.spawn(feasibility::keep_current(
             Arc::clone(&feasibility),
-            Arc::clone(&self.cluster),
-            Arc::clone(&self.matcher),
+            Arc::<dyn AgentDirectory>::clone(&self.cluster),
+            Arc::<dyn Matcher>::clone(&self.matcher),
             current_sets,
             token.clone(),
         ));

@@ -41,7 +41,10 @@ async fn assert_told_everywhere(site: &Site, app: &str, message: &str) {
     let explained = run(&dir, &["apps", "explain", app, "--url", &apps]).await;
     // The count and the time of the next failure may be in between.
     let (beginning, _) = message.split_once(" since ").expect("a time");
-    let beginning = beginning.split(" failed ").next().expect("a beginning");
+    let counts = [" failed ", " could not be made "];
+    let beginning = counts
+        .iter()
+        .fold(beginning, |text, verb| text.split(verb).next().unwrap_or(text));
     for printed in [&status, &top, &explained] {
         let printed = text(&printed.stdout);
         assert!(printed.contains(beginning), "{beginning} is not in\n{printed}");
@@ -264,6 +267,101 @@ async fn checks_without_their_plugin_are_a_problem_that_names_it() {
                     .is_some_and(|it| !it.contains("check-http"))
             })
         })
+    })
+    .await;
+}
+
+/// Ends the tasks of an agent, and launches no others there.
+async fn drain(site: &Site, agent: &Value) {
+    let call = json!({"type": "DRAIN_AGENT", "drain_agent": {"agent_id": {"value": agent}}});
+    let url = format!("http://{}/api/v1", site.cluster.master);
+    let answer = site.http.post(url).json(&call).send().await.expect("an answer");
+    assert!(answer.status().is_success(), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn causes_that_waiting_does_not_end_are_problems_at_once() {
+    let site = Site::start_with("[workflow]\nlistener = \"127.0.0.1\"\nport = 0\ncontainers = false\n").await;
+    let app = |id: &str, more: Value| {
+        let mut app = json!({"id": id, "cmd": "sleep 1000", "cpus": 0.1, "mem": 32});
+        let fields = more.as_object().expect("an object").clone();
+        app.as_object_mut().expect("an object").extend(fields);
+        app
+    };
+    let volume = json!({"containerPath": "data", "mode": "RW", "persistent": {"type": "root", "size": 16}});
+    let resident = json!({"role": "dev", "container": {"type": "MESOS", "volumes": [volume]}});
+    site.post_app(&app("/dev/db", resident)).await;
+    let tasks = site.wait_until_running("/dev/db", 1).await;
+    drain(&site, &tasks[0]["slaveId"]).await;
+    site.post_app(&app("/too-large", json!({"cpus": 9000, "instances": 2})))
+        .await;
+    site.post_app(&app(
+        "/nowhere",
+        json!({"constraints": [["rack", "IS", "nowhere"]]}),
+    ))
+    .await;
+    for (id, kind, beginning, part) in [
+        (
+            "/too-large",
+            "too-large",
+            "/too-large: no agent is large enough: 2 instances wait since ",
+            "each instance asks for 9000 CPUs, but the largest agent, `",
+        ),
+        (
+            "/nowhere",
+            "constraint",
+            "/nowhere: no agent may run it: 1 instance waits since ",
+            "no active agent satisfies the constraint `rack IS nowhere` (2 agents in the cluster)",
+        ),
+        (
+            "/dev/db",
+            "volume-agent-away",
+            "/dev/db: the agent of its volumes is away: 1 instance waits since ",
+            "volumes of an instance are on ",
+        ),
+    ] {
+        let message = wait_for_problem(&site, beginning).await;
+        assert!(message.contains(part), "{message}");
+        assert_told_everywhere(&site, id, &message).await;
+        let found = wait_for_overview(&site, "one problem", |_| true).await;
+        let failing = found["services"][0]["failing"]
+            .as_array()
+            .expect("failing")
+            .iter();
+        assert_eq!(
+            failing
+                .filter(|one| one["name"] == id && one["kind"] == kind)
+                .count(),
+            1,
+            "{found}"
+        );
+        let problems = found["problems"].as_array().expect("problems").iter();
+        let of_app = problems.filter(|one| {
+            one["message"]
+                .as_str()
+                .is_some_and(|it| it.starts_with(&format!("{id}:")))
+        });
+        assert_eq!(of_app.count(), 1, "{found}");
+    }
+    let url = format!("http://{}/v0/queue_command", site.addresses["workflow"]);
+    let job = json!({"workflow_task_id": "huge", "command": "true", "mem": 9_000_000});
+    let answer = site.http.post(url).json(&job).send().await.expect("an answer");
+    assert!(answer.status().is_success(), "{answer:?}");
+    eventually("the problem of the job", || async {
+        let found = site.get(&site.admin("/v1/overview")).await?;
+        let mut messages = found["problems"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["message"].as_str());
+        let is_of_job = |message: &&str| {
+            message.contains(": no agent is large enough: 1 job waits since ")
+                && message.contains("each job asks for 9000000 MB of memory, but the largest agent, `")
+        };
+        messages
+            .find(is_of_job)
+            .map(drop)
+            .ok_or_else(|| found.to_string())
     })
     .await;
 }

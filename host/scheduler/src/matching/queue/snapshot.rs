@@ -8,7 +8,7 @@ use transom_cluster::TaskId;
 
 use super::Queue;
 use super::buckets::{Bucket, Buckets, Queued, SpecBuckets};
-use crate::{PendingTask, Reason, Reasons, TaskRequest};
+use crate::{PendingTask, Reason, Reasons, RunSpec, TaskRequest};
 
 /// The pending tasks at one time, and why they are pending.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +112,11 @@ pub struct PendingSpec<'a> {
 }
 
 impl PendingSpec<'_> {
+    /// The run spec of the one that is matched first.
+    pub fn spec(&self) -> &Arc<RunSpec> {
+        &self.first.request().spec
+    }
+
     /// The number of them.
     pub fn tasks(&self) -> usize {
         self.buckets.buckets().map(Bucket::len).sum()

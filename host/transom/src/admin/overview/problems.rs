@@ -95,12 +95,12 @@ fn check_service(service: &Service, now: Timestamp, problems: &mut Vec<Problem>)
     for one in failing {
         add(Severity::Warning, one.message.clone(), one.advice.clone());
     }
-    for waiting in &service.state.waiting {
+    let is_told = |name: &str| failing.iter().any(|one| one.name == name);
+    for waiting in service.state.waiting.iter().filter(|it| !is_told(&it.name)) {
         if let Some((message, advice)) = waiting_problem(service, waiting, now) {
             add(Severity::Warning, message, advice);
         }
     }
-    let is_told = |name: &str| failing.iter().any(|one| one.name == name);
     for unhealthy in service.state.unhealthy.iter().filter(|it| !is_told(&it.name)) {
         add(
             Severity::Warning,
@@ -187,6 +187,16 @@ fn waiting_problem(service: &Service, waiting: &Waiting, now: Timestamp) -> Opti
 
 fn deployment_problem(deployment: &Deployment, now: Timestamp) -> Option<String> {
     let seconds = seconds_since(deployment.since, now);
+    if let Some(blocked) = &deployment.blocked {
+        return Some(format!(
+            "the deployment of {} cannot go on in step {} of {} since {}: {blocked} ({})",
+            deployment.subject,
+            deployment.step,
+            deployment.steps,
+            deployment.since.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            deployment.id
+        ));
+    }
     (seconds >= MAX_DEPLOYMENT_SECONDS).then(|| {
         format!(
             "the deployment of {} has run for {} and is in step {} of {} ({})",

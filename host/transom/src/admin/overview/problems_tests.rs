@@ -164,6 +164,28 @@ fn unhealthy_instances_and_long_deployments_are_warnings() {
 }
 
 #[test]
+fn app_that_fails_is_one_problem_and_blocks_its_deployment_at_once() {
+    let deployment = json!({
+        "id": "d1", "subject": "/web", "since": "2026-01-01T00:59:00Z", "step": 1, "steps": 2, "blocked": "why",
+    });
+    let document = json!({
+        "name": "apps", "ready": true,
+        "failing": [{"name": "/web", "message": "/web: unhealthy: GET / failed", "advice": "a"}],
+        "unhealthy": [{"name": "/web", "instances": 2}, {"name": "/other", "instances": 1}],
+        "waiting": [{"name": "/web", "since": "2026-01-01T00:00:00Z", "why": "the reason"}],
+        "deployments": [deployment],
+    });
+    check(&[(
+        service(document),
+        &[
+            "warning apps: /web: unhealthy: GET / failed",
+            "warning apps: /other: 1 instance fails a health check",
+            "warning apps: the deployment of /web cannot go on in step 1 of 2 since 2026-01-01T00:59:00Z: why (d1)",
+        ],
+    )]);
+}
+
+#[test]
 fn unreachable_masters_and_inactive_agents_are_named() {
     let cluster = |cluster: Value| json!({"cluster": cluster});
     let last_seen = "2026-01-01T00:00:00Z";

@@ -179,6 +179,7 @@ fn state(summaries: &transom_apps::SummaryReader) -> ServiceState {
         since: one.since,
         step: one.step,
         steps: one.steps,
+        blocked: one.blocked,
     });
     ServiceState {
         summary: serde_json::json!(numbers),

@@ -7,7 +7,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use transom_cli::{
     exit::{Misconfigured, Unavailable},
-    overview::ServiceState,
+    overview::{Failing, ServiceState},
 };
 use transom_cluster::v1;
 use transom_config::{Settings, parts};
@@ -138,10 +138,24 @@ impl BoundService for BoundWorkflow {
 
 /// The service's part of `/v1/overview`.
 fn state(summaries: &transom_workflow::SummaryReader) -> ServiceState {
-    let transom_workflow::Summary { numbers, waiting } = summaries.read();
+    let transom_workflow::Summary {
+        numbers,
+        waiting,
+        unplaceable,
+    } = summaries.read();
+    let failing = unplaceable.into_iter().map(|one| Failing {
+        name: one.name,
+        kind: one.kind.to_owned(),
+        count: u32::try_from(one.tasks).unwrap_or(u32::MAX),
+        since: one.since,
+        agents: Vec::new(),
+        message: one.message,
+        advice: one.advice.to_owned(),
+    });
     ServiceState {
         summary: serde_json::json!(numbers),
         waiting: waiting_documents(waiting),
+        failing: failing.collect(),
         ..ServiceState::default()
     }
 }

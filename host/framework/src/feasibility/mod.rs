@@ -1,87 +1,142 @@
-//! Finds the constraints of pending jobs that no active agent satisfies, and the amounts that none
-//! has.
+//! Finds the constraints of pending tasks that no active agent satisfies, and the amounts that none
+//! has: causes that waiting does not end.
 //!
 //! The scheduler knows agents by their offers, but a full agent has no offers and may be the agent
-//! that a job needs. So while jobs are pending, all agents are periodically listed at the master,
+//! that a task needs. So while tasks are pending, all agents are periodically listed at the master,
 //! independently of launches, and the matcher evaluates each set of constraints. Readers get a
 //! snapshot of the result. If the master or the matcher fails, nothing is reported
 //! about agents without offers.
 
-use std::collections::{BTreeSet, HashMap};
+mod amounts;
+mod lasting;
+mod sources;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use transom_common::error_chain;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use transom_common::error_chain;
 use transom_plugin_host::CallError;
 use transom_plugin_host::matcher::{Agent, Constraint, Task, Verdict};
+use transom_scheduler::{Amounts, Reason, ReasonKind, SchedulerApi};
 
-use crate::dependencies::{ActiveAgent, AgentDirectory, MatchSession, Matcher};
-use crate::launch::Amounts;
+pub use self::amounts::{Shortage, shortage};
+pub use self::lasting::Unplaceable;
+pub use self::sources::{ActiveAgent, AgentList, MatchSession, MatchSessions, active_agents};
 
 /// Maximum age of the list of agents.
 const MAX_SNAPSHOT_AGE: Duration = Duration::from_secs(10);
 /// Timeout of a request to the master or the matcher.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the pending tasks are read, and how old they are before they need an explanation.
+const PENDING_INTERVAL: Duration = Duration::from_secs(2);
+const MIN_PENDING: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 /// Maximum number of constraint sets that are evaluated.
 const MAX_CONSTRAINT_SETS: usize = 256;
 /// Maximum number of constraints of a set that are evaluated one by one.
 const MAX_CONSTRAINTS: usize = 32;
 
 /// Distinct lists of constraints.
-pub(crate) type ConstraintSets = Arc<[Vec<String>]>;
+pub type ConstraintSets = Arc<[Vec<Constraint>]>;
 
 /// How the active agents satisfy one list of constraints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ConstraintFit {
+pub struct ConstraintFit {
     /// Active agents.
-    pub(crate) agents: u32,
+    pub agents: u32,
     /// Agents that satisfy all constraints.
-    pub(crate) fitting: u32,
-    /// The constraints that no agent satisfies.
-    pub(crate) unsatisfied: Vec<String>,
+    pub fitting: u32,
+    /// The constraints that no agent satisfies, in words.
+    pub unsatisfied: Vec<String>,
+}
+
+impl ConstraintFit {
+    /// The constraints that no active agent satisfies, one sentence each.
+    pub fn unsatisfied_everywhere(&self) -> Vec<String> {
+        let in_all = counted_agents(self.agents);
+        if self.unsatisfied.is_empty() {
+            let together =
+                format!("no active agent satisfies all constraints together ({in_all} in the cluster)");
+            return (self.fitting == 0).then_some(together).into_iter().collect();
+        }
+        let unsatisfied = self.unsatisfied.iter();
+        unsatisfied
+            .map(|condition| {
+                format!("no active agent satisfies the constraint `{condition}` ({in_all} in the cluster)")
+            })
+            .collect()
+    }
+}
+
+/// A number of agents in words.
+pub fn counted_agents(count: u32) -> String {
+    format!("{count} agent{}", if count == 1 { "" } else { "s" })
+}
+
+/// A constraint in words.
+fn in_words(constraint: &Constraint) -> String {
+    match constraint {
+        Constraint::Expression(text) => text.clone(),
+        Constraint::Field {
+            field,
+            operator,
+            operand,
+        } => {
+            let operand = operand.as_deref().map(|operand| format!(" {operand}"));
+            format!(
+                "{} {operator}{}",
+                field.trim_start_matches('@'),
+                operand.unwrap_or_default()
+            )
+        }
+    }
 }
 
 /// The total amounts of an active agent.
 #[derive(Clone, Debug)]
-pub(crate) struct AgentTotal {
-    pub(crate) hostname: String,
-    pub(crate) amounts: Amounts,
+pub struct AgentTotal {
+    /// The agent's id.
+    pub id: String,
+    /// Its host name.
+    pub hostname: String,
+    /// CPUs, memory and disk in MB, and GPUs.
+    pub amounts: Amounts,
 }
 
 /// The active agents: their amounts, and the constraints that they satisfy.
 #[derive(Debug, Default)]
 struct Findings {
     /// By constraints.
-    fits: HashMap<Vec<String>, ConstraintFit>,
+    fits: HashMap<Vec<Constraint>, ConstraintFit>,
     totals: Arc<[AgentTotal]>,
 }
 
 /// The latest results.
 #[derive(Debug, Default)]
-pub(crate) struct Feasibility(ArcSwap<Findings>);
+pub struct Feasibility(ArcSwap<Findings>);
 
 impl Feasibility {
     /// How the active agents satisfy constraints, if that is known.
-    pub(crate) fn of(&self, conditions: &[String]) -> Option<ConstraintFit> {
+    pub fn of(&self, conditions: &[Constraint]) -> Option<ConstraintFit> {
         self.0.load().fits.get(conditions).cloned()
     }
 
     /// The active agents; none if they are not known.
-    pub(crate) fn totals(&self) -> Arc<[AgentTotal]> {
+    pub fn totals(&self) -> Arc<[AgentTotal]> {
         Arc::clone(&self.0.load().totals)
     }
 }
 
 /// Evaluates until the token is cancelled: when `constraint_sets` change, and when the list of
 /// agents is too old.
-pub(crate) async fn keep_current(
+pub async fn keep_current(
     feasibility: Arc<Feasibility>,
-    cluster: Arc<dyn AgentDirectory>,
-    matcher: Arc<dyn Matcher>,
+    cluster: Arc<dyn AgentList>,
+    matcher: Arc<dyn MatchSessions>,
     mut constraint_sets: watch::Receiver<ConstraintSets>,
     token: CancellationToken,
 ) {
@@ -122,19 +177,62 @@ pub(crate) async fn keep_current(
     }
 }
 
+/// Sends the constraints of the tasks that are pending for a moment, unless it is on purpose, until the
+/// token is cancelled.
+pub async fn follow_pending(
+    scheduler: Arc<dyn SchedulerApi>,
+    constraint_sets: watch::Sender<ConstraintSets>,
+    token: CancellationToken,
+) {
+    loop {
+        let now = pending_constraints(&*scheduler);
+        constraint_sets.send_if_modified(|sets| {
+            let is_same = **sets == *now;
+            if !is_same {
+                *sets = now.into();
+            }
+            !is_same
+        });
+        if token
+            .run_until_cancelled(tokio::time::sleep(PENDING_INTERVAL))
+            .await
+            .is_none()
+        {
+            return;
+        }
+    }
+}
+
+fn pending_constraints(scheduler: &dyn SchedulerApi) -> Vec<Vec<Constraint>> {
+    let pending = scheduler.pending();
+    let old = transom_common::ambient::now() - MIN_PENDING;
+    let is_delay = |reason: &Reason| reason.words().kind == ReasonKind::Delay;
+    let mut sets = Vec::new();
+    for spec in pending.specs().filter(|spec| spec.since() <= old) {
+        let constraints = &spec.spec().constraints;
+        if sets.len() < MAX_CONSTRAINT_SETS
+            && !sets.contains(constraints)
+            && !spec.reasons().last.keys().all(is_delay)
+        {
+            sets.push(constraints.clone());
+        }
+    }
+    sets
+}
+
 /// A list of agents, and the results for it.
 struct AgentSnapshot {
     at: Instant,
     match_session: Box<dyn MatchSession>,
     agents: u32,
     totals: Arc<[AgentTotal]>,
-    results: HashMap<Vec<String>, ConstraintFit>,
+    results: HashMap<Vec<Constraint>, ConstraintFit>,
 }
 
 /// Evaluates the sets without a result. `None`: the master or the matcher failed.
 async fn refresh(
-    cluster: &dyn AgentDirectory,
-    matcher: &dyn Matcher,
+    cluster: &dyn AgentList,
+    matcher: &dyn MatchSessions,
     snapshot: Option<AgentSnapshot>,
     constraint_sets: &ConstraintSets,
 ) -> Option<AgentSnapshot> {
@@ -170,7 +268,7 @@ async fn refresh(
 }
 
 /// Lists the agents, and returns a snapshot without results.
-async fn load_agents(cluster: &dyn AgentDirectory, matcher: &dyn Matcher) -> Option<AgentSnapshot> {
+async fn load_agents(cluster: &dyn AgentList, matcher: &dyn MatchSessions) -> Option<AgentSnapshot> {
     let agents = match timeout(REQUEST_TIMEOUT, cluster.agents()).await {
         Ok(Ok(agents)) => agents,
         Ok(Err(error)) => {
@@ -186,6 +284,7 @@ async fn load_agents(cluster: &dyn AgentDirectory, matcher: &dyn Matcher) -> Opt
         .into_iter()
         .map(|ActiveAgent { agent, total }| {
             let total = AgentTotal {
+                id: agent.id.clone(),
                 hostname: agent.hostname.clone(),
                 amounts: total,
             };
@@ -207,7 +306,7 @@ async fn load_agents(cluster: &dyn AgentDirectory, matcher: &dyn Matcher) -> Opt
 async fn evaluate(
     match_session: &mut dyn MatchSession,
     agents: u32,
-    conditions: &[String],
+    conditions: &[Constraint],
 ) -> Result<ConstraintFit, CallError> {
     let verdicts = match_session.judge(&probe_task(conditions.iter())).await?;
     let fitting = verdicts
@@ -222,7 +321,7 @@ async fn evaluate(
     if fitting > 0 {
         return Ok(fit);
     }
-    let mut evaluated = BTreeSet::new();
+    let mut evaluated = HashSet::new();
     for (index, condition) in conditions.iter().enumerate().take(MAX_CONSTRAINTS) {
         if !evaluated.insert(condition) {
             continue;
@@ -232,17 +331,17 @@ async fn evaluate(
             .judge(&probe_task(from.iter().chain(before)))
             .await?;
         if verdicts.iter().all(|verdict| *verdict == Verdict::Refused(0)) {
-            fit.unsatisfied.push(condition.clone());
+            fit.unsatisfied.push(in_words(condition));
         }
     }
     Ok(fit)
 }
 
-fn probe_task<'a>(conditions: impl Iterator<Item = &'a String>) -> Task {
+fn probe_task<'a>(conditions: impl Iterator<Item = &'a Constraint>) -> Task {
     Task {
         run_spec: "survey".to_owned(),
         instances: 1,
-        constraints: conditions.cloned().map(Constraint::Expression).collect(),
+        constraints: conditions.cloned().collect(),
         placed: Vec::new(),
         extensions: Vec::new(),
     }
@@ -309,7 +408,8 @@ mod tests {
             // Without agents no condition is satisfied.
             (vec![], vec!["rack:r1"], 0, vec!["rack:r1"]),
         ] {
-            let conditions: Vec<String> = conditions.into_iter().map(str::to_owned).collect();
+            let expression = |text: &str| Constraint::Expression(text.to_owned());
+            let conditions: Vec<Constraint> = conditions.into_iter().map(expression).collect();
             let count = u32::try_from(agents.len()).unwrap();
             let fit = evaluate(&mut AgentTexts(agents), count, &conditions)
                 .await
