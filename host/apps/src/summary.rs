@@ -137,7 +137,7 @@ fn described(failing: &Failing, verb: &str, spec: &Spec) -> String {
         RESTART => format!(", and minimumHealthCapacity is {limit}"),
         _ => String::new(),
     };
-    format!("it {verb} {}, which is {}{limit}", failing.name, failing.kind)
+    format!("it {verb} {} ({}){limit}", failing.name, failing.kind)
 }
 
 /// The apps and pods of a step, and what it does with them.

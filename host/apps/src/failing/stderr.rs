@@ -1,5 +1,5 @@
 //! The last lines that a failed task has written to stderr, from the sandbox on its agent. They are
-//! read when somebody asks for them, and never stored.
+//! read on request, and never stored.
 
 use std::time::Duration;
 

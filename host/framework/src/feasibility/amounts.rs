@@ -24,7 +24,7 @@ const RESOURCES: &[(&str, &str, Reason)] = &[
 ];
 
 /// Whether no agent could ever run a task of these amounts, even if nothing else ran on it. `subject`:
-/// who asks, in words.
+/// the task, in words.
 pub fn shortage(subject: &str, asked: Amounts, agents: &[AgentTotal]) -> Option<Shortage> {
     let milli = |amount: f64| (amount * 1000.0).round() as u64;
     let has = |agent: &AgentTotal, index: usize| milli(agent.amounts[index]) >= milli(asked[index]);

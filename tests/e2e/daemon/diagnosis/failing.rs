@@ -236,6 +236,33 @@ async fn failing_checks_have_the_same_sentence_everywhere() {
             "{found}"
         );
     }
+    // A deployment waits for the readiness.
+    let blocked = wait_for_problem(&site, "the deployment of /not-ready cannot go on in step ").await;
+    assert!(
+        blocked.contains(": it scales /not-ready (not-ready) ("),
+        "{blocked}"
+    );
+    let status = run(&site.plugins(), &["status", "--url", &site.admin("")]).await;
+    assert!(
+        text(&status.stdout).contains(&blocked),
+        "{}",
+        text(&status.stdout)
+    );
+    let metrics = site
+        .http
+        .get(site.admin("/metrics"))
+        .send()
+        .await
+        .expect("metrics");
+    let metrics = metrics.text().await.expect("a text");
+    for series in [
+        "{kind=\"unhealthy\"} 2",
+        "{kind=\"not-ready\"} 1",
+        "{kind=\"crash-loop\"} 0",
+    ] {
+        let series = format!("transom_apps_failing{series}");
+        assert!(metrics.contains(&series), "{series} is not in\n{metrics}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -344,7 +371,7 @@ async fn causes_that_waiting_does_not_end_are_problems_at_once() {
         assert_eq!(of_app.count(), 1, "{found}");
     }
     let url = format!("http://{}/v0/queue_command", site.addresses["workflow"]);
-    let job = json!({"workflow_task_id": "huge", "command": "true", "mem": 9_000_000});
+    let job = json!({"workflow_task_id": "huge", "command": "true", "cpus": 9000});
     let answer = site.http.post(url).json(&job).send().await.expect("an answer");
     assert!(answer.status().is_success(), "{answer:?}");
     eventually("the problem of the job", || async {
@@ -356,7 +383,7 @@ async fn causes_that_waiting_does_not_end_are_problems_at_once() {
             .filter_map(|one| one["message"].as_str());
         let is_of_job = |message: &&str| {
             message.contains(": no agent is large enough: 1 job waits since ")
-                && message.contains("each job asks for 9000000 MB of memory, but the largest agent, `")
+                && message.contains("each job asks for 9000 CPUs, but the largest agent, `")
         };
         messages
             .find(is_of_job)
