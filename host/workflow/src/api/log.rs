@@ -1,7 +1,8 @@
 //! `GET /v0/task/{id}/log`: the output of a job, from its sandbox.
 //!
 //! `?stream=stdout` (or `stderr`) with `offset` and `length` returns a chunk of one stream, with
-//! the offset of the next chunk in the header `Transom-Next-Offset`. Without `stream` the response
+//! the offset of the next chunk in the header `Transom-Next-Offset`; with `tail=true` the chunk is the
+//! end of the stream. Without `stream` the response
 //! contains the ends of both streams, one after the other. The bytes are unchanged: consecutive
 //! chunks add up to the whole stream, even if a character spans two of them.
 
@@ -40,10 +41,19 @@ pub(super) async fn get(
     let view = api.0.index.get(&id).ok_or_else(|| Rejection::NoJob(id.clone()))?;
     let length = query.number("length", MAX_LENGTH)?.unwrap_or(DEFAULT_LENGTH);
     let offset = query.number("offset", u64::MAX)?;
+    let is_tail = query.text("tail") == Some("true");
     let deadline = Instant::now() + AGENT_TIMEOUT;
     match query.text("stream") {
         Some(stream @ ("stdout" | "stderr")) => {
-            let (data, next) = read(&api, &view, stream, offset.or(Some(0)), length, deadline).await?;
+            let (data, next) = read(
+                &api,
+                &view,
+                stream,
+                offset.or((!is_tail).then_some(0)),
+                length,
+                deadline,
+            )
+            .await?;
             Ok((
                 [
                     (header::CONTENT_TYPE, CONTENT_TYPE_TEXT.to_owned()),

@@ -99,6 +99,11 @@ const PARAMETERS: &[Parameter] = &[
     ),
     Parameter::query("offset", "The offset of the first byte.", Values::From(0)),
     Parameter::query(
+        "tail",
+        "With `stream` and without `offset`: the end of the stream.",
+        Values::Flag(false),
+    ),
+    Parameter::query(
         "length",
         "Maximum bytes of each stream.",
         Values::UpTo(log::DEFAULT_LENGTH, log::MAX_LENGTH),
@@ -166,7 +171,7 @@ fn routes() -> Vec<Route<Api>> {
             "The output of a job, byte for byte",
             log::get,
         )
-        .parameters(&["stream", "offset", "length"])
+        .parameters(&["stream", "offset", "tail", "length"])
         .text(
             "text/plain",
             "The bytes: of one stream, or the ends of both one after the other.",

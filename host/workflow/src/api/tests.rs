@@ -447,6 +447,14 @@ async fn log_offsets_and_lengths_are_in_bytes() {
     );
     let output = site.get("/v0/task/binary/log?length=4").await;
     assert_eq!(&output.body[..4], &BINARY[end - 4..]);
+    // The end of one stream, and where to continue.
+    let tail = site
+        .get("/v0/task/binary/log?stream=stdout&tail=true&length=4")
+        .await;
+    assert_eq!(
+        (tail.body.as_ref(), tail.header("transom-next-offset")),
+        (&BINARY[end - 4..], Some(end.to_string().as_str()))
+    );
 }
 
 #[tokio::test]
