@@ -8,12 +8,18 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
-use crate::exit::{Misconfigured, Unavailable};
-use crate::http::{self, Client, Endpoint, Failure};
+use crate::exit::Misconfigured;
+use crate::http::{self, Client, Endpoint, Failure, PortName};
 
 /// Timeout of one request. It is long because a rollback compiles the earlier version again if its
 /// compiled form is not cached.
 const TIMEOUT: Duration = Duration::from_mins(5);
+
+const PORT: PortName = PortName {
+    service: "admin",
+    setting: "admin.port",
+    options: "--admin, --config or TRANSOM_ADMIN_URL",
+};
 
 /// The options that select the daemon.
 #[derive(Debug, Args)]
@@ -41,7 +47,46 @@ pub(super) struct AdminPort {
     password: Option<String>,
 }
 
+/// The options that select the admin port, for commands that also use another port.
+#[derive(Debug, Args)]
+pub(super) struct OtherAdminPort {
+    /// URL of the daemon's admin port, which reads the output of tasks. Default:
+    /// `http://127.0.0.1:9990`.
+    #[arg(long, env = "TRANSOM_ADMIN_URL", value_name = "URL")]
+    admin: Option<String>,
+    /// `admin.username` of the daemon, if it requires credentials.
+    #[arg(long, env = "TRANSOM_ADMIN_USERNAME", value_name = "NAME")]
+    admin_username: Option<String>,
+    /// `admin.password` of the daemon. Prefer the environment variable: other users can read command
+    /// lines.
+    #[arg(
+        long,
+        env = "TRANSOM_ADMIN_PASSWORD",
+        value_name = "PASSWORD",
+        hide_env_values = true
+    )]
+    admin_password: Option<String>,
+}
+
+impl From<OtherAdminPort> for Connection {
+    fn from(other: OtherAdminPort) -> Self {
+        Self {
+            admin: AdminPort {
+                admin: other.admin,
+                username: other.admin_username,
+                password: other.admin_password,
+            },
+            config: None,
+        }
+    }
+}
+
 impl Connection {
+    /// A client of the port, each of whose requests may take `timeout`.
+    pub(super) fn client(&self, timeout: Duration) -> anyhow::Result<Client> {
+        Client::new(self.endpoint()?, timeout)
+    }
+
     /// Sends a request to a path below `/v1/plugins`.
     pub(super) async fn request(
         &self,
@@ -200,22 +245,19 @@ async fn send_request(
     client: &Client,
     request: reqwest::RequestBuilder,
 ) -> anyhow::Result<(reqwest::StatusCode, String)> {
-    let to_error = |failure: Failure| {
-        let (Failure::Unreachable(reason) | Failure::Rejected(reason)) = failure;
-        let url = client.base_url();
-        anyhow::anyhow!("{reason}")
-            .context(format!(
-                "no daemon answers at {url}: is one running, and is --admin its admin port?"
-            ))
-            .context(Unavailable)
-    };
+    let to_error = |failure| no_answer(client, failure);
     let response = client.send(request).await.map_err(to_error)?;
     let status = response.status();
     Ok((status, http::body_text(response).await.map_err(to_error)?))
 }
 
+/// The error of a request without a response.
+pub(super) fn no_answer(client: &Client, failure: Failure) -> anyhow::Error {
+    PORT.no_answer(client.base_url(), failure)
+}
+
 /// Returns the error of an unsuccessful response.
-fn check_status(client: &Client, status: reqwest::StatusCode, text: &str) -> anyhow::Result<()> {
+pub(super) fn check_status(client: &Client, status: reqwest::StatusCode, text: &str) -> anyhow::Result<()> {
     if status.is_success() {
         return Ok(());
     }

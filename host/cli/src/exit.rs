@@ -53,6 +53,13 @@ pub fn report(outcome: &anyhow::Result<()>) -> ExitCode {
     }
 }
 
+/// The first line of an error's message.
+pub(crate) fn first_line(error: &anyhow::Error) -> String {
+    let messages = error.chain().map(ToString::to_string);
+    let messages: Vec<String> = messages.filter(|text| !text.is_empty()).collect();
+    messages.join(": ").lines().next().unwrap_or_default().to_owned()
+}
+
 fn code(error: &anyhow::Error) -> ExitCode {
     if error.is::<Misconfigured>() {
         ExitCode::from(2)

@@ -10,6 +10,8 @@ use std::time::Duration;
 use anyhow::Context;
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, Url, header};
 
+use crate::exit::Unavailable;
+
 /// The largest body of a response, in bytes: a list of 10,000 apps with their tasks has about 40 MB.
 const MAX_BODY: usize = 1 << 30;
 /// Redirects of one request.
@@ -24,6 +26,34 @@ pub(super) enum Failure {
     Unreachable(String),
     /// The daemon rejected the request; a retry does not help.
     Rejected(String),
+}
+
+/// A port of the daemon, as errors name it.
+pub(super) struct PortName {
+    pub(super) service: &'static str,
+    /// The setting of the daemon that chooses its number.
+    pub(super) setting: &'static str,
+    /// The option and the variable that name another address.
+    pub(super) options: &'static str,
+}
+
+impl PortName {
+    /// The error of a request without a response.
+    pub(super) fn no_answer(&self, url: &Url, failure: Failure) -> anyhow::Error {
+        let Self {
+            service,
+            setting,
+            options,
+        } = self;
+        match failure {
+            Failure::Unreachable(reason) => anyhow::anyhow!(
+                "no daemon answers at {url}: {reason}\nIs one running (`transom dev` starts one to try things out), and is \
+                 {url} its {service} port (`{setting}`)? {options} names another."
+            )
+            .context(Unavailable),
+            Failure::Rejected(reason) => anyhow::anyhow!("{url}: {reason}"),
+        }
+    }
 }
 
 /// The daemon's address, and the credentials for it.
@@ -153,12 +183,20 @@ fn redirect_target(from: &Url, response: &Response) -> Option<Url> {
 }
 
 /// The body of a response as text.
-pub(super) async fn body_text(mut response: Response) -> Result<String, Failure> {
+pub(super) async fn body_text(response: Response) -> Result<String, Failure> {
+    Ok(match String::from_utf8(body_bytes(response).await?) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+/// The body of a response.
+pub(super) async fn body_bytes(mut response: Response) -> Result<Vec<u8>, Failure> {
     let mut body = Vec::new();
     loop {
         let chunk = response.chunk().await;
         let Some(chunk) = chunk.map_err(|error| Failure::Unreachable(error_chain(&error)))? else {
-            break;
+            return Ok(body);
         };
         if body.len() + chunk.len() > MAX_BODY {
             return Err(Failure::Rejected(format!(
@@ -168,10 +206,6 @@ pub(super) async fn body_text(mut response: Response) -> Result<String, Failure>
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(match String::from_utf8(body) {
-        Ok(text) => text,
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    })
 }
 
 /// The body of a successful response.
@@ -188,8 +222,15 @@ pub(super) async fn success_text(response: Response) -> Result<String, Failure> 
     }
 }
 
-/// An error with its whole chain.
+/// An error with its whole chain. If nothing listens at the address, that is all.
 pub(super) fn error_chain(error: &reqwest::Error) -> String {
+    let sources = std::iter::successors(std::error::Error::source(error), |inner| inner.source());
+    let refused = sources
+        .filter_map(|inner| inner.downcast_ref::<std::io::Error>())
+        .any(|inner| inner.kind() == std::io::ErrorKind::ConnectionRefused);
+    if refused {
+        return "Connection refused".to_owned();
+    }
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {

@@ -10,16 +10,40 @@ use serde_json::Value;
 use transom_plugin_host::printable;
 
 use crate::exit::{Misconfigured, Unavailable};
-use crate::http::{self, Client, Endpoint, Failure};
+use crate::http::{self, Client, Endpoint, Failure, PortName};
 use crate::output::{self, Output};
 
 /// Timeout of one request. A list of all apps may be long.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
+const PORT: PortName = PortName {
+    service: "apps",
+    setting: "apps.port",
+    options: "--url or TRANSOM_APPS_URL",
+};
+
 /// The options for the daemon's address, its credentials and the output format.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Daemon and output")]
 pub(super) struct Daemon {
+    #[command(flatten)]
+    port: Port,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(super) output: Output,
+}
+
+impl Daemon {
+    /// The client for this daemon.
+    pub(super) fn api(&self) -> anyhow::Result<Api> {
+        self.port.api()
+    }
+}
+
+/// The options for the daemon's address and its credentials.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Daemon and output")]
+pub(super) struct Port {
     /// URL of the daemon's apps port.
     #[arg(
         long,
@@ -35,12 +59,9 @@ pub(super) struct Daemon {
     /// lines.
     #[arg(long, env = "TRANSOM_APPS_API_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) output: Output,
 }
 
-impl Daemon {
+impl Port {
     /// The client for this daemon.
     pub(super) fn api(&self) -> anyhow::Result<Api> {
         let credentials = match (&self.username, &self.password) {
@@ -198,15 +219,7 @@ impl Api {
     }
 
     fn request_error(&self, failure: Failure) -> anyhow::Error {
-        let url = self.0.base_url();
-        match failure {
-            Failure::Unreachable(reason) => anyhow::anyhow!(
-                "no daemon answers at {url}: {reason}\nIs one running (`transom dev` starts one to try things out), and is \
-                 {url} its apps port? --url or TRANSOM_APPS_URL names another."
-            )
-            .context(Unavailable),
-            Failure::Rejected(reason) => anyhow::anyhow!("{url}: {reason}"),
-        }
+        PORT.no_answer(self.0.base_url(), failure)
     }
 }
 

@@ -10,6 +10,7 @@ use futures::{Stream, StreamExt};
 use tokio::time::{Instant, sleep_until};
 
 use super::view::{KeyEffect, View};
+use crate::exit;
 use crate::overview::Overview;
 
 /// Refreshes and draws until the user quits or the stream of keys ends. At most one request is in
@@ -42,7 +43,7 @@ where
             answer = await_request(request.as_mut()) => {
                 match answer {
                     Ok(overview) => view.show(overview),
-                    Err(error) => view.show_failure(format!("{error:#}")),
+                    Err(error) => view.show_failure(exit::first_line(&error)),
                 }
                 request.set(None);
                 next = Instant::now() + interval;
