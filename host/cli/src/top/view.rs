@@ -149,6 +149,19 @@ impl View {
             return Vec::new();
         };
         let mut lines = Vec::new();
+        let problems = overview.problems.iter();
+        let problems = problems.filter(|one| self.matches(&[one.source.clone(), one.message.clone()]));
+        for problem in problems {
+            let severity = match problem.severity {
+                Severity::Error => "ERROR",
+                Severity::Warning => "WARNING",
+            };
+            let (source, message) = (printable(&problem.source), printable(&problem.message));
+            lines.push(format!("{severity} {source}: {message}"));
+            if !problem.advice.is_empty() {
+                lines.push(format!("  {}", printable(&problem.advice)));
+            }
+        }
         for section in [
             sections::services(overview),
             sections::waiting(overview),
@@ -161,17 +174,6 @@ impl View {
                 lines.push(String::new());
                 lines.extend(table(headings, rows).lines().map(str::to_owned));
             }
-        }
-        let problems = overview.problems.iter();
-        let problems = problems.filter(|one| self.matches(&[one.source.clone(), one.message.clone()]));
-        lines.push(String::new());
-        for problem in problems {
-            let severity = match problem.severity {
-                Severity::Error => "ERROR",
-                Severity::Warning => "WARNING",
-            };
-            let (source, message) = (printable(&problem.source), printable(&problem.message));
-            lines.push(format!("{severity} {source}: {message}"));
         }
         lines
     }
@@ -289,8 +291,12 @@ mod tests {
             view.handle_key(KeyCode::Down.into());
             view.lines(80, 8);
         }
-        let last = view.lines(80, 8);
-        assert!(last.iter().any(|line| line == "ERROR store: gone"), "{last:?}");
+        assert!(
+            view.lines(80, 8).iter().any(|line| line.contains("/c")),
+            "the end"
+        );
+        view.handle_key(KeyCode::Home.into());
+        assert_eq!(view.lines(80, 8)[2], "ERROR store: gone", "problems are first");
     }
 
     #[test]
