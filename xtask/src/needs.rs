@@ -57,6 +57,9 @@ const NEEDS: &[(&str, &[&str], &str)] = &[
     ("MariaDB", &["/usr/sbin/mariadbd"], "mariadb-server"),
     ("mariadb", &["/usr/bin/mariadb"], "mariadb-client"),
     ("kubectl", &["/usr/bin/kubectl"], "kubernetes-client"),
+    // The shells whose completions are tested, beside bash.
+    ("zsh", &["/usr/bin/zsh"], "zsh"),
+    ("fish", &["/usr/bin/fish"], "fish"),
     // The browser that opens the dashboard.
     ("Chromium", &["/usr/bin/chromium"], "chromium"),
     // Unpacks Debian's source package of Kubernetes.

@@ -6,6 +6,7 @@
 
 mod api;
 mod change;
+mod complete;
 mod create;
 mod daemon_config;
 mod deadline;
@@ -14,6 +15,7 @@ mod deployments;
 mod diff;
 mod diff_command;
 mod document;
+mod event_text;
 mod events;
 mod explain;
 mod explain_command;
@@ -21,8 +23,10 @@ mod export;
 mod follow;
 mod id;
 mod import;
+mod instances;
 mod kill;
 mod list;
+mod logs;
 mod marathon;
 mod marathon_state;
 mod missing;
@@ -37,6 +41,10 @@ mod versions;
 mod wait;
 
 use clap::{Args, Subcommand};
+
+pub(crate) use complete::{Names, deployment_names, names};
+pub use events::Events;
+pub(crate) use id::nearest;
 
 /// Create, change and watch apps, pods and groups of a running daemon, through its apps port;
 /// import them from Marathon or a backup, and export them.
@@ -67,11 +75,12 @@ enum Command {
     Restart(update::Restart),
     Delete(delete::Delete),
     Tasks(tasks::Tasks),
+    Logs(logs::Logs),
     Kill(kill::Kill),
     Deployments(deployments::Deployments),
     Queue(queue::Queue),
     Explain(explain_command::Explain),
-    Events(events::Events),
+    Events(Events),
     Versions(versions::Versions),
     Diff(diff_command::Diff),
     Wait(wait::Wait),
@@ -91,6 +100,7 @@ impl AppsCommand {
             Command::Restart(command) => command.run().await,
             Command::Delete(command) => command.run().await,
             Command::Tasks(command) => command.run().await,
+            Command::Logs(command) => Box::pin(command.run()).await,
             Command::Kill(command) => command.run().await,
             Command::Deployments(command) => command.run().await,
             Command::Queue(command) => command.run().await,

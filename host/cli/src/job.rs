@@ -3,6 +3,10 @@
 //! `transom operator` is an alias.
 
 mod client;
+mod kill;
+mod list;
+mod logs;
+mod show;
 
 use std::io::Write;
 use std::time::Duration;
@@ -15,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use transom_plugin_host::printable;
 
 use super::http::Failure;
+use crate::completion;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::print_note;
 use client::Api;
@@ -26,7 +31,8 @@ const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the reason of a pending job is requested.
 const REASON_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Run a command as a workflow job from a shell or a script, without a workflow engine.
+/// Run a command as a workflow job from a shell or a script, without a workflow engine; list, show and
+/// kill jobs.
 #[derive(Debug, Args)]
 pub struct JobCommand {
     #[command(subcommand)]
@@ -36,15 +42,15 @@ pub struct JobCommand {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<Run>),
+    List(list::List),
+    Show(show::Show),
+    Logs(logs::Logs),
+    Kill(kill::Kill),
 }
 
-/// Queue one job, wait until it ends, and print its states and its output.
-///
-/// Exit code 0 means `TASK_FINISHED`. Ctrl-C, SIGTERM, a timeout and an invalid answer about its
-/// status kill the job. If the daemon does not answer for longer than `--startup-timeout`, or
-/// answers 502, 503 or 504, the exit code is 3, and the job may still be running.
+/// The options for the daemon's address and its credentials.
 #[derive(Debug, Args)]
-pub(super) struct Run {
+pub(super) struct Daemon {
     /// URL of the daemon's workflow port.
     #[arg(
         long,
@@ -59,6 +65,29 @@ pub(super) struct Run {
     /// lines.
     #[arg(long, env = "TRANSOM_WORKFLOW_API_PASSWORD", hide_env_values = true)]
     password: Option<String>,
+}
+
+impl Daemon {
+    /// The client for this daemon.
+    fn api(&self) -> anyhow::Result<Api> {
+        let credentials = match (&self.username, &self.password) {
+            (Some(username), Some(password)) => Some((username.clone(), password.clone())),
+            (None, None) => None,
+            _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
+        };
+        Api::new(&self.url, credentials).context(Misconfigured)
+    }
+}
+
+/// Queue one job, wait until it ends, and print its states and its output.
+///
+/// Exit code 0 means `TASK_FINISHED`. Ctrl-C, SIGTERM, a timeout and an invalid answer about its
+/// status kill the job. If the daemon does not answer for longer than `--startup-timeout`, or
+/// answers 502, 503 or 504, the exit code is 3, and the job may still be running.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    #[command(flatten)]
+    daemon: Daemon,
     /// Id of the job. Default: a generated one.
     #[arg(long)]
     id: Option<String>,
@@ -118,8 +147,13 @@ pub(super) struct Run {
 impl JobCommand {
     /// Runs the command.
     pub async fn run(self) -> anyhow::Result<()> {
-        let Command::Run(run) = self.command;
-        run.run().await
+        match self.command {
+            Command::Run(command) => command.run().await,
+            Command::List(command) => command.run().await,
+            Command::Show(command) => command.run().await,
+            Command::Logs(command) => command.run().await,
+            Command::Kill(command) => command.run().await,
+        }
     }
 }
 
@@ -152,18 +186,13 @@ enum JobEnd {
 
 impl Run {
     async fn run(&self) -> anyhow::Result<()> {
-        let credentials = match (&self.username, &self.password) {
-            (Some(username), Some(password)) => Some((username.clone(), password.clone())),
-            (None, None) => None,
-            _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
-        };
         let startup_timeout = seconds("--startup-timeout", self.startup_timeout)?;
         let running_timeout = self.running_timeout;
         let running_timeout = running_timeout.map(|limit| seconds("--running-timeout", limit));
         let id = self.id.clone().unwrap_or_else(generated_id);
         let mut follower = JobFollower {
             run: self,
-            api: Api::new(&self.url, credentials).context(Misconfigured)?,
+            api: self.daemon.api()?,
             id,
             state: None,
             printed_bytes: [0; 2],
@@ -444,6 +473,28 @@ impl JobFollower<'_> {
             Err(_) => format!("it did not end within {} s of the kill", KILL_TIMEOUT.as_secs()),
         }
     }
+}
+
+/// The options that select the daemon, for completion.
+#[derive(Debug, clap::Parser)]
+pub(crate) struct Names {
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// The ids of jobs and their states, for completion.
+pub(crate) async fn names(options: &Names) -> anyhow::Result<completion::Names> {
+    let api = options.daemon.api()?;
+    let jobs = api.jobs().await.map_err(|failure| api.error(failure))?;
+    Ok(completion::listed(&json!(jobs), "task_id", "state"))
+}
+
+/// Whether a job in this state has ended.
+fn is_final(state: &str) -> bool {
+    !matches!(
+        state,
+        "" | "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING" | "TASK_UNREACHABLE"
+    )
 }
 
 /// A unique id of a job or a request.

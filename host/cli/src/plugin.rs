@@ -24,6 +24,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::admin_port::Connection;
+use crate::completion;
+use crate::list::{Column, ListOptions};
 use crate::output::{self, Output, print_note};
 use bench::Bench;
 use build::Build;
@@ -50,7 +52,7 @@ pub struct PluginCommand {
 enum Command {
     /// List plugins with the serving version, its shadow or canary, and the reason why a newer version
     /// was rejected.
-    List(Daemon),
+    List(List),
     /// Show one plugin in detail: calls, latency, memory, the last trap with its backtrace; the results
     /// of a shadow or canary, and the conditions for its promotion that are not met yet.
     Show(One),
@@ -99,13 +101,22 @@ pub(super) struct Daemon {
     #[command(flatten)]
     connection: Connection,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    list: ListOptions,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct One {
     /// Name of the plugin: its file name without `.wasm`.
+    #[arg(add = completion::plugins())]
     name: String,
     #[command(flatten)]
     daemon: Daemon,
@@ -114,6 +125,7 @@ pub(super) struct One {
 #[derive(Debug, Args)]
 pub(super) struct Rollback {
     /// Name of the plugin: its file name without `.wasm`.
+    #[arg(add = completion::plugins())]
     name: String,
     /// Number of the admission record whose version is to serve again, as `history` shows it.
     /// Default: the newest other version.
@@ -123,8 +135,16 @@ pub(super) struct Rollback {
 }
 
 /// Columns of tables. They are keys of the admin API's documents.
-const PLUGIN: &[&str] = &[
-    "name", "world", "version", "state", "rollout", "calls", "traps", "source", "refusal",
+const PLUGIN: &[Column] = &[
+    Column::Name("name"),
+    Column::Wide("world"),
+    Column::Fixed("version"),
+    Column::Fixed("state"),
+    Column::Fixed("rollout"),
+    Column::Fixed("calls"),
+    Column::Wide("traps"),
+    Column::Wide("source"),
+    Column::Text("refusal"),
 ];
 const RECORD: &[&str] = &["sequence", "at", "outcome", "version", "by", "digest", "reason"];
 
@@ -137,9 +157,15 @@ impl PluginCommand {
     /// Runs the command.
     pub async fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::List(daemon) => {
-                let document = daemon.get(&[]).await?;
-                daemon.table(&document["plugins"], PLUGIN)
+            Command::List(List { connection, list }) => {
+                let document = connection.request(reqwest::Method::GET, &[], None).await?;
+                let plugins = document["plugins"].as_array().cloned().unwrap_or_default();
+                let row = |plugin: &Value| {
+                    let cells = PLUGIN.iter().map(|column| column.heading());
+                    cells.map(|key| cell(key, &plugin[key]).into()).collect()
+                };
+                let rows = plugins.iter().map(row).collect();
+                list.print(&plugins, PLUGIN, 0, rows)
             }
             Command::Show(one) => {
                 let document = one.daemon.get(&[&one.name]).await?;

@@ -34,7 +34,7 @@ pub struct Status {
     #[command(flatten)]
     connection: Connection,
     /// Output format; `json` is the document of `/v1/overview`.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

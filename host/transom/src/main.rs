@@ -29,15 +29,18 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const MAX_RUNTIME_SHUTDOWN: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    // Installs the TLS implementation for the whole process. This only fails if one is installed
+    // already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    if cli::complete() {
+        return ExitCode::SUCCESS;
+    }
     let command_line = cli::CommandLine::parse();
     if command_line.is_compilation() {
         return transom_plugin_host::compile_standard_input();
     }
     // Must be called before threads are started, because it reads and removes environment variables.
     transom_web::adopt_sockets();
-    // Installs the TLS implementation for the whole process. This only fails if one is installed
-    // already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let outcome = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

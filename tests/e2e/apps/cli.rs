@@ -1,6 +1,9 @@
 //! `transom apps` as operators use it: the program itself, against a daemon and a cluster.
 
+mod completion;
 mod hanging_daemon;
+mod logs;
+mod terminal;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -21,6 +24,26 @@ fn command(url: &str, arguments: &[&str]) -> Command {
     command.arg("apps").args(arguments);
     command.env("TRANSOM_APPS_URL", url);
     command.stdin(Stdio::null());
+    command
+}
+
+/// `transom` for all ports of a site.
+fn program(site: &Site, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TRANSOM_")) {
+        command.env_remove(name);
+    }
+    for (port, variable) in [
+        ("apps", "TRANSOM_APPS_URL"),
+        ("admin", "TRANSOM_ADMIN_URL"),
+        ("discovery", "TRANSOM_DISCOVERY_URL"),
+        ("workflow", "TRANSOM_WORKFLOW_OPERATOR_API_URL"),
+    ] {
+        if let Some(address) = site.addresses.get(port) {
+            command.env(variable, format!("http://{address}"));
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
     command
 }
 
@@ -50,13 +73,17 @@ struct Shell {
 
 impl Shell {
     async fn start() -> Shell {
-        let site = Site::start().await;
+        Self::start_with("").await
+    }
+
+    async fn start_with(configuration: &str) -> Shell {
+        let site = Site::start_with(configuration).await;
         let url = format!("http://{}", site.addresses["apps"]);
         Shell { site, url }
     }
 
     fn run(&self, arguments: &[&str]) -> FinishedCommand {
-        command(&self.url, arguments)
+        program(&self.site, &[&["apps"], arguments].concat())
             .output()
             .expect("transom runs")
             .into()
@@ -280,7 +307,7 @@ async fn killed_task_is_replaced_or_the_app_is_scaled_down() {
     shell.stdout_of(&["scale", "faults", "2"]);
     let tasks = shell.json(&["tasks", "faults"]);
     let task = |index: usize| tasks["tasks"][index]["id"].as_str().expect("an id").to_owned();
-    assert!(shell.stdout_of(&["tasks"]).contains(&task(1)));
+    assert!(shell.stdout_of(&["tasks", "-o", "wide"]).contains(&task(1)));
     let wrong = shell.stderr_of_failure(1, &["kill", &task(0).replace("._app.1", "._app.9"), &task(1)]);
     assert!(
         wrong.contains("did you mean") && wrong.contains("Nothing was killed"),
@@ -543,10 +570,10 @@ async fn group_and_pod_are_planned_created_listed_and_deleted() {
 
 #[test]
 fn completions_and_man_page_have_the_command() {
-    for arguments in [
-        &["completions", "bash"][..],
-        &["completions", "zsh"],
-        &["man", "apps"],
+    for (arguments, expected) in [
+        (&["completions", "bash"][..], "TRANSOM_COMPLETE"),
+        (&["completions", "zsh"], "TRANSOM_COMPLETE"),
+        (&["man", "apps"], "explain"),
     ] {
         let output = Command::new(binary())
             .args(arguments)
@@ -554,7 +581,7 @@ fn completions_and_man_page_have_the_command() {
             .expect("transom runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
-            output.status.success() && text.contains("explain"),
+            output.status.success() && text.contains(expected),
             "{arguments:?}: {text}"
         );
     }

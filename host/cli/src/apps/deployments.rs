@@ -5,10 +5,12 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::api::{Api, Daemon, Query, is_not_found};
+use super::api::{Api, Port, Query, is_not_found};
 use super::follow::{DeploymentFollower, WaitOptions};
 use super::missing::affected_by;
 use super::{id, progress};
+use crate::completion;
+use crate::list::{Cell, Column, ListOptions};
 use crate::output;
 
 /// List running deployments; or revert, cancel or continue one.
@@ -20,26 +22,35 @@ use crate::output;
 pub(crate) struct Deployments {
     /// Revert this deployment: start another deployment that restores the previous definitions, and
     /// wait for its end.
-    #[arg(long, value_name = "ID", group = "what")]
+    #[arg(long, value_name = "ID", group = "what", add = completion::deployments())]
     rollback: Option<String>,
     /// Stop this deployment in its current step; instances are left as they are.
-    #[arg(long, value_name = "ID", group = "what")]
+    #[arg(long, value_name = "ID", group = "what", add = completion::deployments())]
     cancel: Option<String>,
     /// Continue this deployment, which is paused after its canary instances, and wait for its end.
-    #[arg(long = "continue", value_name = "ID", group = "what")]
+    #[arg(long = "continue", value_name = "ID", group = "what", add = completion::deployments())]
     go_on: Option<String>,
     #[command(flatten)]
     waiting: WaitOptions,
     #[command(flatten)]
-    daemon: Daemon,
+    port: Port,
+    #[command(flatten)]
+    list: ListOptions,
 }
 
-const HEADINGS: &[&str] = &["id", "step", "current", "changes", "version"];
+const COLUMNS: &[Column] = &[
+    // `--rollback` needs the whole id.
+    Column::Fixed("id"),
+    Column::Fixed("step"),
+    Column::Text("current"),
+    Column::Fixed("age"),
+    Column::Wide("changes"),
+];
 
 impl Deployments {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let api = self.daemon.api()?;
-        let output = self.daemon.output;
+        let api = self.port.api()?;
+        let output = self.list.output();
         let no_query = Query::new();
         if let Some(id) = &self.rollback {
             let follower = DeploymentFollower::open(&api, &self.waiting, output).await?;
@@ -71,8 +82,9 @@ impl Deployments {
             return follower.finish(response, json!({})).await;
         }
         let list = api.get("v2/deployments?embed=deadline&embed=canary").await?;
-        let rows = list.as_array().into_iter().flatten().map(row);
-        output::print(output, &list, HEADINGS, rows)
+        let now = jiff::Timestamp::now();
+        let rows = list.as_array().into_iter().flatten().map(|one| row(one, now));
+        self.list.print(&list, COLUMNS, 0, rows.collect())
     }
 }
 
@@ -109,9 +121,8 @@ async fn explain_if_not_running<T>(api: &Api, id: &str, result: anyhow::Result<T
     )))
 }
 
-fn row(deployment: &Value) -> Vec<String> {
+fn row(deployment: &Value, now: jiff::Timestamp) -> Vec<Cell> {
     let number = |key: &str| deployment[key].as_u64().unwrap_or(0);
-    let text = |key: &str| deployment[key].as_str().unwrap_or("-").to_owned();
     let actions = deployment["currentActions"].as_array().into_iter().flatten();
     let actions: Vec<String> = actions
         .filter_map(progress::verb)
@@ -128,10 +139,10 @@ fn row(deployment: &Value) -> Vec<String> {
         current = format!("{current} (canary {state})");
     }
     vec![
-        text("id"),
-        format!("{}/{}", number("currentStep"), number("totalSteps")),
-        current,
-        changes,
-        text("version"),
+        deployment["id"].as_str().unwrap_or("-").into(),
+        format!("{}/{}", number("currentStep"), number("totalSteps")).into(),
+        current.into(),
+        Cell::age(deployment["version"].as_str(), now),
+        changes.into(),
     ]
 }

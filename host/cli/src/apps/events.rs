@@ -1,4 +1,4 @@
-//! `transom apps events`.
+//! `transom events`, which `transom apps events` is too.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,25 +10,31 @@ use transom_plugin_host::{printable, printable_json};
 
 use super::api::{Daemon, Query};
 use super::stream::{Frame, Stream};
-use crate::exit::Unavailable;
+use super::{event_text, id};
+use crate::completion;
+use crate::exit::{self, Unavailable};
 use crate::output::{Output, print_note};
 
-/// Follow the event stream: print each event as a line, until interrupted.
+/// Follow the event stream: print each event as a sentence, until interrupted.
 ///
+/// With `--output json` each event is one line of JSON.
 /// A lost connection is opened again, with the id of the last event, so that the daemon sends the
 /// missed events. If it does not keep all of them, the first event is an `event_stream_gap`. Messages
 /// on standard error report the lost connection and the new one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    transom apps events\n  \
-    transom apps events --type status_update_event --type deployment_failed\n  \
-    transom apps events --type deployment_success --count 1\n  \
-    transom apps events --output json | jq -r 'select(.taskStatus == \"TASK_FAILED\") | .message'")]
-pub(crate) struct Events {
+    transom events\n  \
+    transom events --app /shop --type status_update_event --type deployment_failed\n  \
+    transom events --type deployment_success --count 1\n  \
+    transom events --output json | jq -r 'select(.taskStatus == \"TASK_FAILED\") | .message'")]
+pub struct Events {
     /// Only events of this kind, such as `status_update_event`; repeatable. Default: all kinds except
     /// those that the daemon sends only on request.
     #[arg(long = "type", value_name = "KIND")]
     kinds: Vec<String>,
+    /// Only events about this app or pod, or about those in this group.
+    #[arg(long, value_name = "ID", value_parser = id::parse, add = completion::apps())]
+    app: Option<String>,
     /// Only events for which this expression is true; the daemon's events component defines its syntax.
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
@@ -43,7 +49,8 @@ pub(crate) struct Events {
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
 impl Events {
-    pub(super) async fn run(self) -> anyhow::Result<()> {
+    /// Runs the command.
+    pub async fn run(self) -> anyhow::Result<()> {
         let api = self.daemon.api()?;
         let mut query = Query::from([("ids", "true".to_owned()), ("plan-format", "light".to_owned())]);
         query.extend(self.kinds.iter().map(|kind| ("event_type", kind.clone())));
@@ -54,15 +61,18 @@ impl Events {
         loop {
             let reason = match stream.next().await {
                 Ok(frame) => {
-                    self.print(&frame)?;
+                    let is_printed = self.print(&frame)?;
                     last = frame.id.or(last);
+                    if !is_printed {
+                        continue;
+                    }
                     remaining = remaining.map(|remaining| remaining - 1);
                     if remaining == Some(0) {
                         return Ok(());
                     }
                     continue;
                 }
-                Err(error) if error.is::<Unavailable>() => first_line(&error),
+                Err(error) if error.is::<Unavailable>() => exit::first_line(&error),
                 Err(error) => return Err(error),
             };
             let position = last
@@ -91,81 +101,29 @@ impl Events {
         }
     }
 
-    fn print(&self, frame: &Frame) -> anyhow::Result<()> {
+    /// Prints an event, if it is about the chosen app. Returns whether it is.
+    fn print(&self, frame: &Frame) -> anyhow::Result<bool> {
         let mut out = std::io::stdout().lock();
         let event: Value = serde_json::from_str(&frame.data).unwrap_or_default();
+        let is_gap = frame.kind == "event_stream_gap";
+        if let Some(id) = &self.app
+            && !is_gap
+            && !event_text::is_about(&event, id)
+        {
+            return Ok(false);
+        }
         match self.daemon.output {
             // Serialized again, so that it is one line in any case.
             Output::Json => writeln!(out, "{}", printable_json(&event.to_string()))?,
-            Output::Table => writeln!(out, "{}", printable(&line(frame, &event)))?,
+            Output::Table => writeln!(out, "{}", printable(&line(&frame.kind, &event)))?,
         }
         out.flush()?;
-        Ok(())
+        Ok(true)
     }
 }
 
-fn first_line(error: &anyhow::Error) -> String {
-    let messages = error.chain().map(ToString::to_string);
-    let messages: Vec<String> = messages.filter(|text| !text.is_empty()).collect();
-    messages.join(": ").lines().next().unwrap_or_default().to_owned()
-}
-
-/// One line about an event: time, kind, and the values of some common members.
-fn line(frame: &Frame, event: &Value) -> String {
-    const SUBJECT_MEMBERS: &[&str] = &[
-        "appId",
-        "runSpecId",
-        "podId",
-        "groupId",
-        "uri",
-        "id",
-        "taskId",
-        "instanceId",
-        "taskStatus",
-        "condition",
-        "host",
-        "alive",
-    ];
-    let text = |value: &Value| match value {
-        Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Bool(flag) => Some(flag.to_string()),
-        _ => None,
-    };
-    let mut parts = vec![
-        text(&event["timestamp"]).unwrap_or_else(|| "-".to_owned()),
-        frame.kind.clone(),
-    ];
-    parts.extend(
-        SUBJECT_MEMBERS
-            .iter()
-            .filter_map(|name| Some(format!("{name}={}", text(&event[*name])?))),
-    );
-    for name in ["reason", "message"] {
-        parts.extend(text(&event[name]).map(|text| format!("{name}={text:?}")));
-    }
-    parts.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn event_is_one_line_with_its_subject() {
-        let event = json!({
-            "eventType": "status_update_event", "timestamp": "2026-01-01T00:00:00.000Z", "appId": "/a", "taskId": "a.1",
-            "taskStatus": "TASK_FAILED", "message": "exited\nwith 1", "ports": [1],
-        });
-        let frame = Frame {
-            kind: "status_update_event".to_owned(),
-            ..Frame::default()
-        };
-        assert_eq!(
-            line(&frame, &event),
-            r#"2026-01-01T00:00:00.000Z status_update_event appId=/a taskId=a.1 taskStatus=TASK_FAILED message="exited\nwith 1""#
-        );
-        assert_eq!(line(&frame, &Value::Null), "- status_update_event");
-    }
+/// One line about an event: its time, and a sentence.
+fn line(kind: &str, event: &Value) -> String {
+    let time = event["timestamp"].as_str().unwrap_or("-");
+    format!("{time} {}", event_text::sentence(kind, event))
 }

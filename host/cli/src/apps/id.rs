@@ -151,7 +151,7 @@ fn not_found_message<'a>(id: &str, ids: impl Iterator<Item = &'a str>) -> String
 }
 
 /// At most three of the known names that resemble `text`, the most similar first.
-pub(super) fn nearest<'a>(text: &str, ids: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(crate) fn nearest<'a>(text: &str, ids: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     const MIN_SIMILARITY: f64 = 0.75;
     let last_part = |id: &str| id.rsplit('/').next().unwrap_or(id).to_owned();
     let name = last_part(text);

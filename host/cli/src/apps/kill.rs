@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Daemon, Query};
 use super::follow::{DeploymentFollower, WaitOptions, usage_error};
-use super::id;
+use super::{id, instances};
+use crate::completion;
 use crate::output;
 
 /// Kill tasks of apps or instances of pods; the daemon launches replacements.
@@ -18,8 +19,8 @@ use crate::output;
     transom apps kill --wipe TASK\n\n\
     `transom apps tasks` lists the tasks.")]
 pub(crate) struct Kill {
-    /// Ids of tasks, or of instances of pods or their containers.
-    #[arg(required = true)]
+    /// Ids or short ids of tasks, or ids of instances of pods or their containers.
+    #[arg(required = true, add = completion::tasks())]
     task: Vec<String>,
     /// Also reduce the number of instances, so that no replacements are launched; waits for the
     /// deployment.
@@ -40,7 +41,7 @@ pub(crate) struct Kill {
 impl Kill {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.daemon.api()?;
-        let (tasks, pod_instances) = find_targets(&api, &self.task).await?;
+        let (tasks, pod_instances) = find_targets(&api, &whole_ids(&api, &self.task).await?).await?;
         if self.scale && !pod_instances.is_empty() {
             return Err(usage_error(
                 "--scale is for tasks of apps; scale a pod with `transom apps scale`",
@@ -83,6 +84,16 @@ impl Kill {
             .map(|id| vec![id.as_str().unwrap_or_default().to_owned()]);
         output::print(self.daemon.output, &json!({"killed": killed}), &["killed"], rows)
     }
+}
+
+/// The whole ids of tasks that are named by their short ids.
+async fn whole_ids(api: &Api, names: &[String]) -> anyhow::Result<Vec<String>> {
+    let all = instances::all(api).await?;
+    let whole = names.iter().map(|name| {
+        let found = instances::matching(&all, name)?;
+        Ok(found.map_or_else(|| name.clone(), |one| one.task.clone()))
+    });
+    whole.collect()
 }
 
 /// Sorts the given ids into tasks of apps, and instances of pods with their pod. An unknown id is an

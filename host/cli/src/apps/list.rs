@@ -4,11 +4,11 @@ use anyhow::bail;
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
-use transom_common::text::clip;
 
-use super::api::{Daemon, Query};
+use super::api::{Port, Query};
 use super::id::{self, Kind};
-use crate::output;
+use crate::completion;
+use crate::list::{Cell, Column, ListOptions};
 
 /// List apps and pods with their instances, health and deployments.
 #[derive(Debug, Args)]
@@ -19,33 +19,32 @@ use crate::output;
     transom apps list --output json | jq -r '.apps[] | select(.tasksRunning < .instances) | .id'")]
 pub(crate) struct List {
     /// Only apps and pods in this group.
-    #[arg(value_parser = id::parse)]
+    #[arg(value_parser = id::parse, add = completion::apps())]
     group: Option<String>,
     /// Only apps with these labels, in Marathon's form: `team==shop`, `stage in (test, live)`.
     #[arg(long, value_name = "SELECTOR")]
     label: Option<String>,
     #[command(flatten)]
-    daemon: Daemon,
+    port: Port,
+    #[command(flatten)]
+    list: ListOptions,
 }
 
-/// The maximum number of characters of a command in the table.
-const MAX_COMMAND: usize = 40;
-
-const HEADINGS: &[&str] = &[
-    "id",
-    "kind",
-    "running",
-    "health",
-    "cpus",
-    "mem",
-    "deployment",
-    "version",
-    "command",
+const COLUMNS: &[Column] = &[
+    Column::Name("id"),
+    Column::Fixed("kind"),
+    Column::Fixed("running"),
+    Column::Fixed("health"),
+    Column::Fixed("cpus"),
+    Column::Fixed("mem"),
+    Column::Wide("deployment"),
+    Column::Fixed("age"),
+    Column::Text("command"),
 ];
 
 impl List {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let api = self.daemon.api()?;
+        let api = self.port.api()?;
         let group = self.group.as_deref().filter(|group| *group != "/");
         if let Some(group) = group {
             let target = id::find(&api, group).await?;
@@ -74,13 +73,19 @@ impl List {
         let pods: Vec<Value> = pods.into_iter().filter(is_in_group).collect();
         let mut rows: Vec<Vec<String>> = apps.iter().map(of_app).chain(pods.iter().map(of_pod)).collect();
         rows.sort();
-        output::print(
-            self.daemon.output,
-            &json!({"apps": apps, "pods": pods}),
-            HEADINGS,
-            rows,
-        )
+        let now = jiff::Timestamp::now();
+        let rows = rows.into_iter().map(|row| cells(row, now)).collect();
+        self.list
+            .print(&json!({"apps": apps, "pods": pods}), COLUMNS, 0, rows)
     }
+}
+
+fn cells(row: Vec<String>, now: jiff::Timestamp) -> Vec<Cell> {
+    let cells = row.into_iter().zip(COLUMNS).map(|(text, column)| match column {
+        Column::Fixed("age") => Cell::age(Some(&text), now),
+        _ => text.into(),
+    });
+    cells.collect()
 }
 
 fn list(document: Value) -> Vec<Value> {
@@ -127,7 +132,7 @@ fn of_app(app: &Value) -> Vec<String> {
         text(&app["mem"]),
         text(&app["deployments"][0]["id"]),
         text(&app["version"]),
-        clip(&runs, MAX_COMMAND),
+        runs,
     ]
 }
 
@@ -153,7 +158,7 @@ fn of_pod(pod: &Value) -> Vec<String> {
         sum("mem"),
         "-".to_owned(),
         text(&pod["spec"]["version"]),
-        clip(&names.collect::<Vec<_>>().join(", "), MAX_COMMAND),
+        names.collect::<Vec<_>>().join(", "),
     ]
 }
 
@@ -165,14 +170,14 @@ mod tests {
     fn rows_show_instances_health_and_commands() {
         let app = json!({
             "id": "/a", "instances": 3, "tasksRunning": 2, "tasksHealthy": 1, "tasksUnhealthy": 1, "healthChecks": [{}],
-            "cpus": 0.1, "mem": 32, "deployments": [{"id": "d"}], "version": "v", "cmd": "x".repeat(100),
+            "cpus": 0.1, "mem": 32, "deployments": [{"id": "d"}], "version": "v", "cmd": "run",
         });
         let row = of_app(&app);
         assert_eq!(
             row[..8],
             ["/a", "app", "2/3", "1 healthy, 1 not", "0.1", "32", "d", "v"]
         );
-        assert!(row[8].chars().count() <= MAX_COMMAND, "{row:?}");
+        assert_eq!(row[8], "run");
         let pod = json!({
             "id": "/p", "status": "STABLE", "instances": [{"status": "STABLE"}, {"status": "STAGING"}],
             "spec": {
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn unexpected_document_still_has_a_row_with_all_columns() {
-        assert_eq!(of_app(&json!({"deployments": 1, "cmd": 7})).len(), HEADINGS.len());
-        assert_eq!(of_pod(&Value::Null).len(), HEADINGS.len());
+        assert_eq!(of_app(&json!({"deployments": 1, "cmd": 7})).len(), COLUMNS.len());
+        assert_eq!(of_pod(&Value::Null).len(), COLUMNS.len());
     }
 }

@@ -3,9 +3,11 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::api::Daemon;
+use super::api::Port;
 use super::id::{self, Kind};
-use crate::output;
+use super::instances;
+use crate::completion;
+use crate::list::{Cell, Column, ListOptions};
 
 /// List the tasks of apps, and the containers of pods.
 #[derive(Debug, Args)]
@@ -15,17 +17,27 @@ use crate::output;
     transom apps tasks /shop --output json")]
 pub(crate) struct Tasks {
     /// Id of an app, pod or group. Default: all.
-    #[arg(value_parser = id::parse)]
+    #[arg(value_parser = id::parse, add = completion::apps())]
     id: Option<String>,
     #[command(flatten)]
-    daemon: Daemon,
+    port: Port,
+    #[command(flatten)]
+    list: ListOptions,
 }
 
-const HEADINGS: &[&str] = &["task", "app", "state", "health", "host", "ports", "since"];
+const COLUMNS: &[Column] = &[
+    Column::Name("task"),
+    Column::Name("app"),
+    Column::Fixed("state"),
+    Column::Fixed("health"),
+    Column::Name("host"),
+    Column::Text("ports"),
+    Column::Fixed("for"),
+];
 
 impl Tasks {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let api = self.daemon.api()?;
+        let api = self.port.api()?;
         let target = match self.id.as_deref().filter(|id| *id != "/") {
             Some(id) => Some(id::find(&api, id).await?),
             None => None,
@@ -60,13 +72,25 @@ impl Tasks {
         let mut rows: Vec<Vec<String>> = tasks.iter().map(of_task).collect();
         rows.extend(pods.iter().flat_map(|pod| of_pod(pod)));
         rows.sort_by(|a, b| (&a[1], &a[0]).cmp(&(&b[1], &b[0])));
-        output::print(
-            self.daemon.output,
-            &json!({"tasks": tasks, "pods": pods}),
-            HEADINGS,
-            rows,
-        )
+        let now = jiff::Timestamp::now();
+        let rows = rows.into_iter().map(|row| cells(row, now)).collect();
+        self.list
+            .print(&json!({"tasks": tasks, "pods": pods}), COLUMNS, 0, rows)
     }
+}
+
+/// The cells of a row: short ids, states without their prefix, and ages.
+fn cells(row: Vec<String>, now: jiff::Timestamp) -> Vec<Cell> {
+    let cells = row.into_iter().zip(COLUMNS).map(|(text, column)| match column {
+        Column::Name("task") => Cell::new(instances::short(&text), text),
+        Column::Fixed("state") => {
+            let short = text.trim_start_matches("TASK_").to_lowercase();
+            Cell::new(short, text)
+        }
+        Column::Fixed("for") => Cell::age(Some(&text), now),
+        _ => text.into(),
+    });
+    cells.collect()
 }
 
 fn text(value: &Value) -> String {
@@ -174,6 +198,6 @@ mod tests {
             rows[1],
             ["p.2.web", "/p", "TASK_RUNNING", "healthy", "h", "31002", "t"]
         );
-        assert_eq!(of_task(&Value::Null).len(), HEADINGS.len());
+        assert_eq!(of_task(&Value::Null).len(), COLUMNS.len());
     }
 }

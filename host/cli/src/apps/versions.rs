@@ -3,9 +3,10 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::api::{Api, Daemon};
+use super::api::{Api, Port};
 use super::id::{self, Kind, Target};
-use crate::output;
+use crate::completion;
+use crate::list::{Cell, Column, ListOptions};
 
 /// List the kept versions of a definition, newest first.
 #[derive(Debug, Args)]
@@ -15,31 +16,37 @@ use crate::output;
     echo '{\"version\": \"2026-05-01T10:00:00.000Z\"}' | transom apps update web -f -")]
 pub(crate) struct Versions {
     /// Id of the app, pod or group.
-    #[arg(value_parser = id::parse)]
+    #[arg(value_parser = id::parse, add = completion::apps())]
     id: String,
     #[command(flatten)]
-    daemon: Daemon,
+    port: Port,
+    #[command(flatten)]
+    list: ListOptions,
 }
 
 impl Versions {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let api = self.daemon.api()?;
+        let api = self.port.api()?;
         let target = id::find(&api, &self.id).await?;
         let versions = of(&api, &target).await?;
         let current = match target.kind {
             Kind::Pod => versions.first().cloned(),
             _ => target.document["version"].as_str().map(str::to_owned),
         };
+        let now = jiff::Timestamp::now();
         let rows = versions.iter().map(|version| {
             let mark = if Some(version) == current.as_ref() {
                 "current"
             } else {
                 ""
             };
-            vec![version.clone(), mark.to_owned()]
+            // The version is needed to name it, so it is whole in each format.
+            let age = Cell::age(Some(version), now).short;
+            vec![Cell::from(version), age.into(), mark.into()]
         });
         let document = json!({"id": target.id, "versions": versions});
-        output::print(self.daemon.output, &document, &["version", ""], rows)
+        let columns = [Column::Fixed("version"), Column::Fixed("age"), Column::Fixed("")];
+        self.list.print(&document, &columns, 0, rows.collect())
     }
 }
 

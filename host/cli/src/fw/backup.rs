@@ -33,7 +33,7 @@ pub(crate) struct Backup {
     #[arg(long)]
     wait: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Backups {
     #[command(flatten)]
     framework: Framework,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Restore {
     #[arg(long)]
     detach: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Cluster {
     #[arg(value_enum)]
     operation: Operation,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

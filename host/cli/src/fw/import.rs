@@ -54,7 +54,7 @@ pub(crate) struct Import {
     #[arg(long)]
     dry_run: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct List {
     #[arg(short, long)]
     all: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Scale {
     #[arg(allow_negative_numbers = true)]
     count: u32,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Version {
     #[command(flatten)]
     framework: Framework,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

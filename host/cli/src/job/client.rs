@@ -5,12 +5,21 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 
-use crate::http::{self, Client, Endpoint, Failure};
+use crate::http::{self, Client, Endpoint, Failure, PortName};
+use crate::task_output::{Piece, ReadError, Stream};
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a log per request.
 const LOG_CHUNK: u64 = 256 << 10;
+
+const PORT: PortName = PortName {
+    service: "workflow",
+    setting: "workflow.port",
+    options: "--url or TRANSOM_WORKFLOW_OPERATOR_API_URL",
+};
+/// The most jobs in one page of the feed.
+const PAGE: usize = 10_000;
 
 /// A client of the workflow port.
 pub(super) struct Api(Client);
@@ -47,11 +56,51 @@ impl Api {
         http::success_text(response).await.map(drop)
     }
 
+    /// Every job with its last state, as the feed of changes lists them.
+    pub(super) async fn jobs(&self) -> Result<Vec<Value>, Failure> {
+        let (mut jobs, mut since) = (Vec::new(), 0);
+        loop {
+            let query = [("since", since), ("wait", 0), ("limit", PAGE as u64)];
+            let mut page = self
+                .json(self.request(Method::GET, &["events"]).query(&query))
+                .await?;
+            let Value::Array(events) = page["events"].take() else {
+                return Err(Failure::Rejected("the response has no `events`".to_owned()));
+            };
+            let next = page["next"].as_u64().unwrap_or_default();
+            let is_last = events.len() < PAGE || next <= since;
+            jobs.extend(events);
+            if is_last {
+                return Ok(jobs);
+            }
+            since = next;
+        }
+    }
+
+    /// Pending jobs with their reasons: all, or this one.
+    pub(super) async fn queue_entries(&self, id: Option<&str>) -> Result<Vec<Value>, Failure> {
+        let mut query = vec![("limit", "100000")];
+        query.extend(id.map(|id| ("task_id", id)));
+        let request = self.request(Method::GET, &["queue"]).query(&query);
+        match self.json(request).await?["queue"].take() {
+            Value::Array(list) => Ok(list),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn json(&self, request: RequestBuilder) -> Result<Value, Failure> {
+        serde_json::from_str(&self.text(request).await?)
+            .map_err(|error| Failure::Rejected(format!("the response is not JSON: {error}")))
+    }
+
+    /// The error of a command, with the address.
+    pub(super) fn error(&self, failure: Failure) -> anyhow::Error {
+        PORT.no_answer(self.0.base_url(), failure)
+    }
+
     /// The status of a job; `null` for an unknown one.
     pub(super) async fn status(&self, id: &str) -> Result<Value, Failure> {
-        let text = self.text(self.request(Method::GET, &["task", id])).await?;
-        serde_json::from_str(&text)
-            .map_err(|error| Failure::Rejected(format!("the response is not JSON: {error}")))
+        self.json(self.request(Method::GET, &["task", id])).await
     }
 
     pub(super) async fn kill(&self, id: &str) -> Result<(), Failure> {
@@ -62,9 +111,8 @@ impl Api {
 
     /// Why a job is pending, if the daemon reports it.
     pub(super) async fn reason(&self, id: &str) -> Option<String> {
-        let request = self.request(Method::GET, &["queue"]).query(&[("task_id", id)]);
-        let queue: Value = serde_json::from_str(&self.text(request).await.ok()?).ok()?;
-        let message = queue.pointer("/queue/0/reason/message")?.as_str()?;
+        let entries = self.queue_entries(Some(id)).await.ok()?;
+        let message = entries.first()?.pointer("/reason/message")?.as_str()?;
         Some(message.to_owned())
     }
 
@@ -81,6 +129,46 @@ impl Api {
         let next = response.headers().get("transom-next-offset")?;
         let next = next.to_str().ok()?.parse().ok()?;
         Some((response.bytes().await.ok()?.to_vec(), next))
+    }
+
+    /// As [`Source::read`], of a job.
+    pub(super) async fn read(
+        &self,
+        id: &str,
+        stream: Stream,
+        offset: Option<u64>,
+        length: u64,
+    ) -> Result<Piece, ReadError> {
+        let mut query = vec![
+            ("stream", stream.name().to_owned()),
+            ("length", length.to_string()),
+        ];
+        query.push(match offset {
+            Some(offset) => ("offset", offset.to_string()),
+            None => ("tail", "true".to_owned()),
+        });
+        let request = self.request(Method::GET, &["task", id, "log"]).query(&query);
+        let failed = |failure| ReadError::Failed(self.error(failure));
+        let response = self.0.send(request).await.map_err(failed)?;
+        let is_missing = response.status() == StatusCode::NOT_FOUND;
+        let next = response.headers().get("transom-next-offset");
+        let next = next.and_then(|next| next.to_str().ok()?.parse().ok());
+        if is_missing || !response.status().is_success() {
+            let text = http::success_text(response).await;
+            let failure = text
+                .err()
+                .unwrap_or_else(|| Failure::Rejected("no output".to_owned()));
+            return Err(match failure {
+                Failure::Rejected(reason) if is_missing => ReadError::Missing(reason),
+                failure => failed(failure),
+            });
+        }
+        let data = http::body_bytes(response).await.map_err(failed)?;
+        let no_offset = || ReadError::Failed(anyhow::anyhow!("the response has no offset"));
+        Ok(Piece {
+            data,
+            next: next.ok_or_else(no_offset)?,
+        })
     }
 
     async fn text(&self, request: RequestBuilder) -> Result<String, Failure> {

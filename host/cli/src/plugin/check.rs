@@ -39,7 +39,7 @@ pub(crate) struct Check {
     #[command(flatten)]
     admin: AdminPort,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Fuzz {
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Push {
     #[command(flatten)]
     registry: RegistryArgs,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

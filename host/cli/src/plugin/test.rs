@@ -28,7 +28,7 @@ pub(crate) struct Test {
     #[arg(long)]
     update: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Upload {
     #[command(flatten)]
     connection: Connection,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

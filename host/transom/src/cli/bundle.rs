@@ -34,7 +34,7 @@ pub(super) struct Bundle {
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// Output format of the list of contents.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

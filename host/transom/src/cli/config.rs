@@ -32,7 +32,7 @@ pub(super) struct Check {
     #[arg(long, value_name = "NAME=N")]
     port: Vec<Port>,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Doctor {
     #[arg(long, value_name = "NAME=N", help = super::ports::help(&[]))]
     port: Vec<Port>,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -13,7 +13,8 @@ mod shell;
 mod store;
 
 use clap::{Parser, Subcommand};
-use transom_cli::{apps, fw, job, plugin, status, top};
+pub(crate) use shell::complete;
+use transom_cli::{agents, apps, dns, fw, job, plugin, status, top};
 
 /// One daemon for a Mesos-type cluster: service discovery (DNS and HTTP), long-running apps with
 /// checks and an event stream, Kubernetes as cluster tasks, and workflow tasks.
@@ -49,6 +50,10 @@ enum Command {
     Store(store::StoreCommand),
     Plugin(plugin::PluginCommand),
     Apps(apps::AppsCommand),
+    Events(apps::Events),
+    #[command(subcommand)]
+    Agents(agents::AgentsCommand),
+    Dns(dns::Dns),
     #[command(visible_alias = "operator")]
     Job(job::JobCommand),
     #[command(visible_alias = "m3s")]
@@ -77,6 +82,9 @@ impl CommandLine {
             Command::Store(command) => Box::pin(command.run()).await,
             Command::Plugin(command) => command.run().await,
             Command::Apps(command) => Box::pin(command.run()).await,
+            Command::Events(command) => Box::pin(command.run()).await,
+            Command::Agents(command) => command.run().await,
+            Command::Dns(command) => command.run().await,
             Command::Job(command) => command.run().await,
             Command::Fw(command) => Box::pin(command.run()).await,
             Command::Completions(command) => command.run(),

@@ -244,8 +244,16 @@ fn help_and_version_exist_for_both_names_and_for_each_command() {
     for option in ["-k", "--orch", "kubernetes", "-m", "--fw", "m3s"] {
         assert!(help.contains(option), "no {option}: {help}");
     }
-    let completions = cluster.run(&["completions", "bash"]).out;
-    assert!(completions.contains("orchconfig") && completions.contains("--kvstore"));
+    for (words, expected) in [
+        (&["fw", "orch"][..], "orchconfig"),
+        (&["fw", "scale", "--kv"], "--kvstore"),
+    ] {
+        let mut completion = cluster.command(&["--", "transom"]);
+        completion.args(words).env("TRANSOM_COMPLETE", "fish");
+        let output = completion.output().expect("transom runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(expected), "{words:?}: {text}");
+    }
     assert_eq!(cluster.master.calls(), Vec::<String>::new());
 }
 

@@ -32,7 +32,7 @@ pub(in crate::cli) struct Check {
     #[command(flatten)]
     store: StoreArgument,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -29,7 +29,7 @@ pub(in crate::cli) struct Copy {
     #[arg(long)]
     restart: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

@@ -28,7 +28,7 @@ pub(in crate::cli) struct Dump {
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

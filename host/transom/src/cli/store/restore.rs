@@ -30,7 +30,7 @@ pub(in crate::cli) struct Restore {
     #[arg(long)]
     restart: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 

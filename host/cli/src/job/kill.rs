@@ -1,0 +1,44 @@
+//! `transom job kill`.
+
+use clap::Args;
+use transom_plugin_host::printable;
+
+use super::{Daemon, is_final, show};
+use crate::completion;
+use crate::output;
+
+/// Kill jobs: pending ones are not launched, running ones are ended.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  transom job kill backup")]
+pub(crate) struct Kill {
+    /// Ids of the jobs.
+    #[arg(required = true, add = completion::jobs())]
+    id: Vec<String>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+impl Kill {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let api = self.daemon.api()?;
+        let mut states = Vec::new();
+        // An unknown id is an error before anything is killed.
+        for id in &self.id {
+            let status = show::existing(&api, id).await?;
+            states.push(status["status"]["state"].as_str().unwrap_or_default().to_owned());
+        }
+        for (id, state) in self.id.iter().zip(states) {
+            if is_final(&state) {
+                output::print_line(format_args!(
+                    "{} has already ended: {}",
+                    printable(id),
+                    printable(&state)
+                ))?;
+                continue;
+            }
+            api.kill(id).await.map_err(|failure| api.error(failure))?;
+            output::print_line(format_args!("{} is being killed", printable(id)))?;
+        }
+        Ok(())
+    }
+}
