@@ -64,6 +64,7 @@ const ADMIN: &[&str] = &[
     "/ui/none.js",
     "/v1/cluster/agents",
     "/v1/cluster/log",
+    "/v1/history",
     "/v1/overview",
     "/v1/overview/stream",
     "/v1/plugins",

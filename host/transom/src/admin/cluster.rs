@@ -84,6 +84,9 @@ struct AgentView {
     total: BTreeMap<String, f64>,
     used: BTreeMap<String, f64>,
     offered: BTreeMap<String, f64>,
+    /// What is reserved, by role; absent if nothing is.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    reserved: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 impl From<&Agent> for AgentView {
@@ -107,6 +110,7 @@ impl From<&Agent> for AgentView {
             total: amounts(&agent.total_resources),
             used: amounts(&agent.allocated_resources),
             offered: amounts(&agent.offered_resources),
+            reserved: reserved(&agent.total_resources),
         }
     }
 }
@@ -143,6 +147,21 @@ fn amounts(resources: &[Resource]) -> BTreeMap<String, f64> {
         *sums.entry(resource.name.clone()).or_default() += amount;
     }
     sums
+}
+
+/// The sums of reserved resources, by the role for which they are reserved.
+fn reserved(resources: &[Resource]) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let mut roles: BTreeMap<String, Vec<Resource>> = BTreeMap::new();
+    for resource in resources {
+        let role = resource.reservations.last().and_then(|it| it.role.clone());
+        if let Some(role) = role.or_else(|| resource.role.clone()).filter(|role| role != "*") {
+            roles.entry(role).or_default().push(resource.clone());
+        }
+    }
+    let sums = roles
+        .into_iter()
+        .map(|(role, resources)| (role, amounts(&resources)));
+    sums.collect()
 }
 
 impl Cluster {
@@ -331,7 +350,11 @@ mod tests {
             },
             "active": true,
             "total_resources": [
-                scalar("cpus", 1.5), scalar("cpus", 2.5), scalar("mem", 100.0),
+                scalar("cpus", 1.5), scalar("mem", 100.0),
+                {
+                    "name": "cpus", "type": "SCALAR", "scalar": {"value": 2.5},
+                    "reservations": [{"type": "STATIC", "role": "ops"}, {"type": "DYNAMIC", "role": "ops/web"}],
+                },
                 {"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 31000, "end": 31009}]}},
             ],
             "allocated_resources": [scalar("cpus", 0.5)],
@@ -346,6 +369,7 @@ mod tests {
                 "total": {"cpus": 4.0, "mem": 100.0, "ports": 10.0},
                 "used": {"cpus": 0.5},
                 "offered": {},
+                "reserved": {"ops/web": {"cpus": 2.5}},
             })
         );
     }

@@ -9,6 +9,7 @@
 //! | `GET /metrics` | OpenMetrics |
 //! | `GET /v1/overview` | services, cluster, store, plugins and process in one document, and what is wrong |
 //! | `GET /v1/overview/stream` | the overview as server-sent events ([`stream`]) |
+//! | `GET /v1/history` | the last hour of some series ([`history`]) |
 //! | `GET /v1/user` | the user as the port knows it: `{"user": "ann", "read_only": false}` |
 //! | `/v1/services/{service}/…` | the API of a service ([`services`]) |
 //! | `GET /v1/cluster/agents` | the agents with attributes, resources and state |
@@ -34,6 +35,7 @@
 mod access;
 mod cluster;
 mod explain;
+mod history;
 pub(crate) mod overview;
 mod plugins;
 mod services;
@@ -57,6 +59,7 @@ use transom_cluster::Client;
 use transom_plugin_host::Plugins;
 use transom_web::{BoundPort, Caller, Limits, RequestMetrics};
 
+use self::history::History;
 pub(crate) use self::overview::ObservedStore;
 use self::overview::Overviews;
 pub(crate) use self::uploads::MAX_BODY;
@@ -119,6 +122,7 @@ pub(crate) fn serve(
     let cluster = admin.cluster.clone();
     let services = Arc::clone(&admin.services);
     let overviews = admin.overviews.clone();
+    let (history, registry) = (History::new(), Arc::clone(&admin.registry));
     let mut router = Router::new()
         .route("/health", get(health))
         .route("/ready", get(ready))
@@ -128,7 +132,8 @@ pub(crate) fn serve(
         .merge(ui::routes())
         .merge(cluster::routes(cluster))
         .merge(overview::routes(overviews.clone()))
-        .merge(stream::routes(overviews.clone()));
+        .merge(stream::routes(overviews.clone()))
+        .merge(history.routes());
     if let Some(hosted) = &plugins {
         router = router
             .merge(plugins::routes(hosted.plugins.clone(), hosted.uploads))
@@ -145,6 +150,7 @@ pub(crate) fn serve(
         tokio::select! {
             served = port.serve(router, access::RULES, token) => served,
             never = overviews.keep_current() => match never {},
+            never = history.keep_current(registry, overviews.clone()) => match never {},
         }
     })
 }

@@ -79,6 +79,11 @@ impl Overviews {
         Some(store.store.durability())
     }
 
+    /// The cluster manager, as it was last polled.
+    pub(super) fn cluster(&self) -> Arc<document::Cluster> {
+        self.0.observed.cluster.load_full()
+    }
+
     /// The present state.
     pub(super) fn read(&self) -> Overview {
         let sources = &*self.0;
