@@ -2,11 +2,16 @@
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "./lib/api";
-import { displayText } from "./lib/format";
+import { displayText, localTime } from "./lib/format";
 import { useLive } from "./lib/live";
 import { API_VERSION, type Overview } from "./lib/overview";
+import { useRoute } from "./lib/route";
 import { follow } from "./lib/sse";
 import { type Notice, READ_ONLY, Session, type User } from "./parts/actions";
+import { DeploymentPage } from "./parts/deployments";
+import { Find } from "./parts/find";
+import { AgentPage } from "./pages/agent";
+import { AppPage } from "./pages/app";
 import { Apps } from "./pages/apps";
 import { Cluster } from "./pages/cluster";
 import { Discovery } from "./pages/discovery";
@@ -19,40 +24,39 @@ import { Workflow } from "./pages/workflow";
 const PAGES = ["overview", "apps", "discovery", "workflow", "kubernetes", "plugins", "cluster", "events"] as const;
 type Page = (typeof PAGES)[number];
 
-/** Parses `#/apps/shop/web`: the page, and the selected object. */
-function parseRoute(): { page: Page; rest: string } {
-  const [name = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  const page = PAGES.find((known) => known === name) ?? "overview";
-  return { page, rest: rest.map(decode).join("/") };
-}
+/** Pages about one object, and the page of the navigation that lists such objects. */
+const LISTED: Partial<Record<string, Page>> = { agents: "cluster", deployments: "apps" };
 
-function decode(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
+interface Connection {
+  overview: Overview | undefined;
+  /** Why there is no connection: the status of the last answer, 0 if there was none. */
+  lost: number | undefined;
+  /** The daemon that the page belongs to, as it was first seen. */
+  first: Overview | undefined;
 }
 
 /** The overview, which the daemon sends as a stream. */
-function useOverview(): { overview: Overview | undefined; lost: boolean } {
+function useOverview(): Connection {
   const [overview, setOverview] = useState<Overview>();
-  const [disconnected, setDisconnected] = useState(false);
+  const [lost, setLost] = useState<number>();
+  const first = useRef<Overview>();
   useEffect(
     () =>
       follow("/v1/overview/stream", {
         event: ({ data }) => {
           try {
-            setOverview(JSON.parse(data) as Overview);
+            const document = JSON.parse(data) as Overview;
+            first.current ??= document;
+            setOverview(document);
           } catch {
             // The document is truncated; the next one replaces it.
           }
         },
-        state: (error) => setDisconnected(error !== undefined),
+        state: (error, status) => setLost(error === undefined ? undefined : (status ?? 0)),
       }),
     [],
   );
-  return { overview, lost: disconnected };
+  return { overview, lost, first: first.current };
 }
 
 type Theme = "auto" | "light" | "dark";
@@ -70,21 +74,29 @@ function useTheme(): [Theme, () => void] {
 }
 
 export function App() {
-  const [{ page, rest }, setRoute] = useState(parseRoute);
-  const { overview, lost: disconnected } = useOverview();
+  const { page: name, rest } = useRoute();
+  const page = LISTED[name] ?? PAGES.find((known) => known === name) ?? "overview";
+  const connection = useOverview();
+  const { overview } = connection;
+  const [finding, setFinding] = useState(false);
   const user = useLive("user", (signal) => get<User>("/v1/user", signal), 60_000);
   const [notices, setNotices] = useState<Notice[]>([]);
   const [theme, nextTheme] = useTheme();
   const main = useRef<HTMLElement>(null);
 
   useEffect(() => {
-    const onHashChange = () => setRoute(parseRoute());
-    addEventListener("hashchange", onHashChange);
-    return () => removeEventListener("hashchange", onHashChange);
+    const onKey = (event: KeyboardEvent) => {
+      if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "k") return;
+      event.preventDefault();
+      setFinding(true);
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
   }, []);
+  const heading = rest && (name === "apps" || name === "agents" || name === "deployments") ? `${title(name).slice(0, -1)}` : title(page);
   useEffect(() => {
-    document.title = `${title(page)} · Transom`;
-  }, [page]);
+    document.title = `${rest ? `${displayText(rest, 80)} · ` : ""}${title(page)} · Transom`;
+  }, [page, rest]);
 
   const dismiss = useCallback((id: number) => setNotices((old) => old.filter((notice) => notice.id !== id)), []);
   const notify = useCallback((text: string, failed = false) => {
@@ -94,7 +106,6 @@ export function App() {
   }, [dismiss]);
   const session = useMemo(() => ({ user: user.value, notify }), [user.value, notify]);
 
-  const hasOtherApi = overview && overview.api !== API_VERSION;
   return (
     <Session.Provider value={session}>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>
@@ -104,10 +115,13 @@ export function App() {
         <a class="brand" href="#/overview">
           <img src="./icon.svg" alt="" width="26" height="26" /> Transom
         </a>
-        {PAGES.map((name) => (
-          <a key={name} href={`#/${name}`} aria-current={name === page ? "page" : undefined}>
-            {title(name)}
-            {name === "overview" && overview && overview.problems.length > 0 && (
+        <button type="button" class="search" onClick={() => setFinding(true)}>
+          Find <kbd>Ctrl K</kbd>
+        </button>
+        {PAGES.map((one) => (
+          <a key={one} href={`#/${one}`} aria-current={one === page ? "page" : undefined}>
+            {title(one)}
+            {one === "overview" && overview && overview.problems.length > 0 && (
               <span class="count" aria-label={`${overview.problems.length} problems`}>
                 {overview.problems.length}
               </span>
@@ -125,25 +139,20 @@ export function App() {
       </nav>
       <main id="main" ref={main} tabIndex={-1}>
         <div class="banners" aria-live="assertive">
-          {disconnected && <p class="banner bad">The daemon is not reachable. Retrying; what is shown may be old.</p>}
-          {hasOtherApi && (
-            <p class="banner warn">
-              The daemon was replaced by one with another API ({overview.api}, this page reads {API_VERSION}).{" "}
-              <button type="button" onClick={() => location.reload()}>
-                Reload the page
-              </button>
-            </p>
-          )}
+          <Banners {...connection} />
         </div>
-        <h1>{title(page)}</h1>
+        <h1>{heading}</h1>
         {page === "overview" && <Home overview={overview} />}
-        {page === "apps" && <Apps selected={rest ? `/${rest}` : ""} />}
+        {name === "apps" && (rest ? <AppPage key={rest} id={`/${rest}`} overview={overview} /> : <Apps />)}
+        {name === "deployments" && <DeploymentPage id={rest} />}
         {page === "discovery" && <Discovery overview={overview} />}
         {page === "workflow" && <Workflow selected={rest} />}
         {page === "kubernetes" && <Kubernetes overview={overview} />}
         {page === "plugins" && <PluginsPage selected={rest} />}
-        {page === "cluster" && <Cluster />}
+        {name === "cluster" && <Cluster />}
+        {name === "agents" && <AgentPage key={rest} id={rest} overview={overview} />}
         {page === "events" && <Events />}
+        {finding && <Find overview={overview} close={() => setFinding(false)} />}
       </main>
       <div class="notices" role="status">
         {notices.map(({ id, text, failed }) => (
@@ -159,6 +168,49 @@ export function App() {
   );
 }
 
-function title(page: Page): string {
+/** What the user must know about the connection and the daemon behind it. */
+function Banners({ overview, lost, first }: Connection) {
+  const [seen, setSeen] = useState("");
+  const reload = (
+    <button type="button" onClick={() => location.reload()}>
+      Reload the page
+    </button>
+  );
+  const restarted = overview?.started && first?.started && overview.started !== first.started && overview.started !== seen;
+  const upgraded = overview && first && overview.version !== first.version;
+  return (
+    <>
+      {lost !== undefined && <p class="banner bad">{lostText(lost)}</p>}
+      {overview && overview.api !== API_VERSION ? (
+        <p class="banner warn">
+          The daemon was replaced by one with another API ({overview.api}, this page reads {API_VERSION}). {reload}
+        </p>
+      ) : upgraded ? (
+        <p class="banner warn">
+          The daemon was replaced: version {displayText(overview.version, 40)} instead of {displayText(first.version, 40)}. {reload}
+        </p>
+      ) : (
+        restarted && (
+          <p class="banner warn">
+            The daemon was restarted at {localTime(overview.started)}. Its history and its buffer of events began again.{" "}
+            <button type="button" onClick={() => setSeen(overview.started ?? "")}>
+              Dismiss
+            </button>
+          </p>
+        )
+      )}
+    </>
+  );
+}
+
+function lostText(status: number): string {
+  if (status === 401) return "The daemon rejects the user or the password (401): the password was changed, or it is wrong. Reload the page to enter it.";
+  if (status === 403) return "The daemon does not permit this browser to read (403): it limits networks, host names or users.";
+  if (status === 429) return "The daemon rejects requests after too many wrong passwords (429). Retrying.";
+  if (status >= 300) return `The daemon answers with status ${status}. Retrying; what is shown may be old.`;
+  return "The daemon is not reachable. Retrying; what is shown may be old.";
+}
+
+function title(page: string): string {
   return page.charAt(0).toUpperCase() + page.slice(1);
 }

@@ -82,7 +82,7 @@ export async function act(page, scope, label, fill) {
   await scope.getByRole("button", { name: label, exact: true }).first().click();
   const dialog = page.getByRole("dialog");
   await dialog.waitFor();
-  if (fill !== undefined) await dialog.getByRole("spinbutton").fill(String(fill));
+  if (fill !== undefined) await dialog.getByRole(typeof fill === "number" ? "spinbutton" : "textbox").fill(String(fill));
   await dialog.getByRole("button", { name: label, exact: true }).click();
   await notices.first().waitFor();
   return (await notices.first().textContent()) ?? "";

@@ -28,7 +28,7 @@ async function send(method, url, body) {
 
 const SCRIPT = "<script>alert('name')</script><img src=x onerror=alert(1)>";
 const ANSI = "\u001b[31mred\u001b[0m\u202eevil";
-const hello = "echo hello from the task; while :; do sleep 1; done";
+const hello = `echo hello from the task; printf '\\033[32mgreen\\033[0m\\n'; for line in $(seq 100); do echo line $line; done; while :; do sleep 1; done`;
 for (const app of [
   { id: "/shop/web", cmd: hello, cpus: 0.1, mem: 32, instances: 2 },
   { id: "/shop/db/main", cmd: hello, cpus: 0.1, mem: 64, instances: 1 },
@@ -46,11 +46,30 @@ await withPage(admin, {}, async (page) => {
   assert.equal(status.headers.get("x-frame-options"), "DENY");
 
   // Overview.
-  for (const service of ["apps", "discovery", "workflow"]) {
-    await page.getByRole("region", { name: service, exact: true }).getByText("ready").waitFor();
+  for (const [service, state] of [["apps", "ready"], ["discovery", "ready"], ["workflow", "idle"]]) {
+    await page.getByRole("group", { name: service, exact: true }).getByText(state, { exact: true }).waitFor();
   }
-  await page.getByRole("region", { name: "Problems" }).waitFor();
+  await page.getByText("no job runs or waits").waitFor();
+  await page.getByRole("region", { name: /^Problems/ }).waitFor();
+
+  // The plots have axes and units, and show the values under the pointer.
+  const { start, step, series } = await send("GET", `${admin}/v1/history`);
+  assert.equal(step, 10);
+  assert.ok(start > Date.now() / 1000 - 3700 && start < Date.now() / 1000 + 60);
+  assert.equal(series.process_memory.unit, "bytes");
+  const memory = page.getByRole("figure", { name: "Memory of the daemon" });
+  await memory.locator("canvas").waitFor();
+  await memory.getByText(/^\d+(\.\d)? MB$/).waitFor();
+  await memory.locator(".u-over").hover();
+  await memory.locator("figcaption").getByText(/^\d\d:\d\d:\d\d$/).waitFor();
   await accessible(page, "overview");
+
+  // The map of agents leads to their pages.
+  await page.getByRole("region", { name: "Agents by use" }).getByRole("link", { name: /^127\.0\.0\.1 \d+ %: cpus/ }).click();
+  await page.getByRole("heading", { level: 1, name: "Agent" }).waitFor();
+  await page.getByRole("region", { name: "127.0.0.1", exact: true }).getByText("rack").waitFor();
+  await page.getByRole("table", { name: "Tasks of the agent" }).getByRole("link", { name: "/" }).first().waitFor();
+  await accessible(page, "agent");
 
   // Apps.
   await open(page, "Apps");
@@ -62,50 +81,151 @@ await withPage(admin, {}, async (page) => {
   await accessible(page, "apps");
   await list.getByRole("button", { name: /shop/ }).click();
   await list.getByRole("link", { name: "web" }).waitFor({ state: "detached" });
+  // Filters are in the address, and work after a reload.
+  await page.getByRole("button", { name: "Only problems" }).click();
+  await list.getByRole("link", { name: "main" }).waitFor({ state: "detached" });
+  await list.getByRole("link", { name: "waits" }).waitFor();
+  assert.match(page.url(), /#\/apps\?only=problems$/);
+  await page.reload();
+  await list.getByRole("link", { name: "waits" }).waitFor();
+  assert.equal(await list.getByRole("link", { name: "main" }).count(), 0);
+  await page.getByRole("button", { name: "Only problems" }).click();
+  await page.getByLabel("Filter apps by label").fill(`owner=${SCRIPT}`);
+  await eventually("one app with the label", async () => (await list.getAttribute("aria-rowcount")) === "2");
+  await page.getByLabel("Filter apps by label").fill("");
+  await page.getByRole("button", { name: "List", exact: true }).click();
+  await list.getByRole("button", { name: "Memory" }).click();
+  await list.getByRole("button", { name: "Memory" }).click();
+  await eventually("the app with most memory first", async () => /^\/shop\/db\/main$/.test(await list.getByRole("link").first().textContent()));
+  await page.getByRole("button", { name: "List", exact: true }).click();
+  await screenshot(page, "dashboard-apps");
+
   await page.getByLabel("Filter apps by id").fill("web");
   await list.getByRole("link", { name: "web" }).click();
+  await page.getByRole("heading", { level: 1, name: "App", exact: true }).waitFor();
   const detail = page.getByRole("region", { name: "/shop/web", exact: true });
+  const tasks = page.getByRole("region", { name: "Tasks" });
   await detail.getByText("2 of 2 running").waitFor();
-  await page.getByLabel("Filter apps by id").fill("");
-  await screenshot(page, "dashboard-apps");
 
   assert.match(await act(page, detail, "Scale", 3), /scaled to 3 \(deployment /);
   await detail.getByText("3 of 3 running").waitFor();
-  await detail.getByRole("button", { name: /^Log of / }).first().click();
-  await detail.locator("pre").getByText("hello from the task").waitFor();
+
+  // The log opens at its end and follows; it can be searched, and saved completely.
+  await tasks.getByRole("button", { name: /^Log of / }).first().click();
+  await tasks.locator("pre").getByText("hello from the task").waitFor();
+  assert.equal(await tasks.locator("pre span.fg2").first().textContent(), "green");
+  const follows = tasks.getByRole("button", { name: "Follow" });
+  assert.equal(await follows.getAttribute("aria-pressed"), "true");
+  const box = tasks.locator("pre");
+  await eventually("the end of the log", () => box.evaluate((pre) => pre.scrollHeight > pre.clientHeight && pre.scrollHeight - pre.scrollTop - pre.clientHeight < 60));
+  await tasks.getByLabel("Search in the output").fill("FROM THE");
+  await tasks.getByText("1 of 1").waitFor();
+  await page.keyboard.press("Enter");
+  assert.equal(await tasks.locator("mark.current").textContent(), "from the");
+  await eventually("the log to stop following", async () => (await follows.getAttribute("aria-pressed")) === "false");
+  await tasks.getByLabel("Search in the output").fill("");
+  await tasks.getByRole("button", { name: "Wrap" }).click();
+  const [saved] = await Promise.all([page.waitForEvent("download"), tasks.getByRole("button", { name: "Download" }).click()]);
+  assert.match(saved.suggestedFilename(), /^shop_web\..*\.stdout\.txt$/);
+  assert.match(readFileSync(await saved.path(), "utf8"), /^hello from the task\n.*\u001b\[32mgreen\u001b\[0m\n(line \d+\n)+/s);
   await accessible(page, "app with its log");
+
+  // An edit is compared before it is sent; a version is compared and restored.
+  await detail.getByRole("button", { name: "Edit" }).click();
+  const editor = page.getByRole("dialog");
+  const definition = editor.getByLabel("Definition as JSON");
+  await definition.fill("{");
+  await editor.getByRole("button", { name: "Review" }).click();
+  await editor.getByRole("alert").waitFor();
+  await definition.fill(JSON.stringify({ id: "/shop/web", cmd: hello, cpus: 0.1, mem: 48, instances: 3, labels: { edited: SCRIPT } }));
+  await editor.getByText("Members of a definition").click();
+  await editor.getByText("backoffFactor").waitFor();
+  await editor.getByRole("button", { name: "Review" }).click();
+  await editor.locator(".added").getByText('"mem": 48').waitFor();
+  await editor.locator(".removed").getByText('"mem": 32').waitFor();
+  await accessible(page, "comparison before a change");
+  await editor.getByRole("button", { name: "Change" }).click();
+  await page.locator(".notices .notice").getByText(/is changed \(deployment /).waitFor();
+  const deployed = async () => {
+    const running = await send("GET", `${apps}/v2/deployments`);
+    return running.every(({ affectedApps }) => !affectedApps.includes("/shop/web"));
+  };
+  await eventually("the change to end", deployed);
+  await detail.getByRole("link", { name: `edited=${SCRIPT}` }).waitFor();
+  const definitions = page.getByRole("region", { name: "Definition" });
+  const versions = definitions.getByLabel("Compare with a version");
+  await eventually("a past version", async () => (await versions.locator("option").count()) > 1);
+  const oldest = await versions.locator("option").last().getAttribute("value");
+  await versions.selectOption(oldest);
+  await definitions.locator(".removed").getByText('"mem": 32').waitFor();
+  assert.match(await act(page, definitions, "Return to it"), /returns to the version of/);
+  await eventually("the return to end", deployed);
+  await eventually("the old definition", async () => (await send("GET", `${apps}/v2/apps/shop/web`)).app.mem === 32);
+  await act(page, detail, "Scale", 3);
+  await eventually("the scaling to end", deployed);
+  await detail.getByText("3 of 3 running").waitFor();
+  await tasks.getByRole("table", { name: "Ended tasks" }).getByText("killed").first().waitFor();
+  await page.getByRole("region", { name: "What happened" }).getByText(/A task of \/shop\/web on 127\.0\.0\.\d was killed/).first().waitFor();
+  await page.getByRole("region", { name: "Endpoints and names" }).getByText(/web\.shop\.marathon\.mesos/).first().waitFor();
+  await page.getByRole("button", { name: "Explain" }).click();
+  await page.getByText(/3 of 3 agents may run it/).waitFor();
+  await accessible(page, "app");
+  await screenshot(page, "dashboard-app");
   const before = (await send("GET", `${apps}/v2/tasks`)).tasks.filter(({ appId }) => appId === "/shop/web");
-  assert.match(await act(page, detail, "Kill"), /is being killed/);
+  assert.match(await act(page, tasks, "Kill"), /is being killed/);
   await eventually("another task", async () => {
     const { tasks } = await send("GET", `${apps}/v2/tasks`);
     const now = tasks.filter(({ appId, state }) => appId === "/shop/web" && state === "TASK_RUNNING");
     return now.length === 3 && now.some(({ id }) => before.every((old) => old.id !== id));
   });
   assert.match(await act(page, detail, "Restart"), /restarts \(deployment /);
-  await eventually("the restart to end", async () => {
-    const running = await send("GET", `${apps}/v2/deployments`);
-    return running.every(({ affectedApps }) => !affectedApps.includes("/shop/web"));
-  });
+  await eventually("the restart to end", deployed);
+
+  // Dangerous changes name what they affect, and a deletion asks for the name.
+  await send("POST", `${apps}/v2/apps`, { id: "/needs", cmd: "sleep 1000", cpus: 0.1, mem: 32, dependencies: ["/shop/web"] });
+  await detail.getByRole("button", { name: "Suspend" }).click();
+  await page.getByRole("dialog").getByText("3 instances, 1 dependent: /needs").waitFor();
+  await page.keyboard.press("Escape");
+  await send("DELETE", `${apps}/v2/apps/needs`);
   assert.match(await act(page, detail, "Suspend"), /scaled to 0/);
   await detail.getByText("0 of 0 running").waitFor();
-  assert.match(await act(page, detail, "Delete"), /is being deleted/);
+  await detail.getByRole("button", { name: "Delete" }).click();
+  const question = page.getByRole("dialog");
+  assert.ok(await question.getByRole("button", { name: "Delete" }).isDisabled());
+  await question.getByRole("textbox").fill("/shop/we");
+  assert.ok(await question.getByRole("button", { name: "Delete" }).isDisabled());
+  await question.getByRole("textbox").fill("/shop/web");
+  await question.getByRole("button", { name: "Delete" }).click();
+  await page.locator(".notices .notice").getByText("is being deleted").waitFor();
+  await list.getByRole("link", { name: "main" }).waitFor();
   await list.getByRole("link", { name: "web" }).waitFor({ state: "detached" });
 
   // The reason for a pending instance or a rejected change is shown.
-  await page.getByRole("region", { name: "Deployments" }).getByText("/waits", { exact: true }).waitFor();
-  await page.goto(`${admin}/ui/#/apps/waits`);
+  const running = page.getByRole("region", { name: "Deployments" });
+  await running.getByRole("link", { name: "/waits" }).click();
+  await page.getByRole("heading", { level: 1, name: "Deployment" }).waitFor();
+  await page.getByText(/waits for 1: .*(too few CPUs|agents that)/).waitFor();
+  await page.getByRole("region", { name: "Steps" }).getByText("now").waitFor();
+  await accessible(page, "deployment");
+  await page.getByRole("region", { name: "Steps" }).getByRole("link", { name: "/waits" }).last().click();
   const waits = page.getByRole("region", { name: "/waits", exact: true });
   assert.match(await act(page, waits, "Scale", 2), /Scale failed \(409\)/);
-  assert.match(await act(page, page.getByRole("region", { name: "Deployments" }), "Roll back"), /is rolled back/);
+  const own = page.getByRole("region", { name: "Deployment", exact: true });
+  await own.getByText(/0 of 1 instances have the new definition, 0 an older one\. It waits: /).waitFor();
+  assert.match(await act(page, own, "Roll back"), /is rolled back/);
+  await page.getByText("There is no app /waits").waitFor();
+  await page.getByRole("link", { name: "search in the list" }).click();
+  await page.getByText("No app matches the filters.").waitFor();
   await list.getByRole("link", { name: "waits" }).waitFor({ state: "detached" });
 
   // Markup and escape sequences are text.
   await page.goto(`${admin}/ui/#/apps/named`);
   const named = page.getByRole("region", { name: "/named", exact: true });
   await named.getByText("<script>alert('name')</script>").first().waitFor();
-  await named.getByRole("button", { name: /^Log of / }).first().click();
-  const log = named.locator("pre");
-  await log.getByText("\\u001b[31mred\\u001b[0m\\u202eevil").waitFor();
+  await page.getByRole("region", { name: "Definition" }).getByText("<img src=x onerror=alert(1)>").first().waitFor();
+  await tasks.getByRole("button", { name: /^Log of / }).first().click();
+  await tasks.locator("pre .fg1").getByText("red", { exact: true }).waitFor();
+  await tasks.locator("pre").getByText("\\u202eevil").waitFor();
   assert.equal(await page.locator("img[src=x]").count(), 0);
 
   // The output of each container of a pod is shown separately.
@@ -124,7 +244,7 @@ await withPage(admin, {}, async (page) => {
     await pods.locator("pre").getByText(`output of ${name}`, { exact: true }).waitFor();
   }
   await accessible(page, "pod with the log of a container");
-  assert.match(await act(page, pods, "Delete"), /\/pair is being deleted/);
+  assert.match(await act(page, pods, "Delete", "/pair"), /\/pair is being deleted/);
 
   // Events.
   await open(page, "Events");
@@ -134,6 +254,10 @@ await withPage(admin, {}, async (page) => {
     await fetch(path, { method: "PUT", headers, body: JSON.stringify({ instances: 2 }) });
   }, "/v1/services/apps/v2/apps/shop/db/main");
   await page.getByRole("button", { name: "api_post_event" }).first().waitFor();
+  // The page begins with the events before it was opened.
+  await page.getByLabel("Filter events by text").fill("/named");
+  await page.getByRole("link", { name: /A task of \/named on 127\.0\.0\.\d runs/ }).first().waitFor();
+  await page.getByLabel("Filter events by text").fill("");
   await page.getByLabel("Kind of events").selectOption("tasks");
   await page.getByRole("button", { name: "status_update_event" }).first().click();
   await page.getByRole("region", { name: "status_update_event" }).getByText('"taskStatus"').waitFor();
@@ -158,6 +282,9 @@ await withPage(admin, {}, async (page) => {
   await job("waits", "true", { cpus: 64 });
   await open(page, "Workflow");
   await page.getByRole("table", { name: "Queue" }).getByTitle("waits").waitFor();
+  await page.getByRole("table", { name: "Queue" }).getByRole("link", { name: "waits" }).click();
+  await page.getByRole("region", { name: "Placement" }).getByRole("button", { name: "Explain" }).click();
+  await page.getByText(/\d of 3 agents may run it/).waitFor();
   const jobs = page.getByRole("table", { name: "Jobs" });
   await jobs.getByRole("link", { name: "runs" }).click();
   await page.getByText("output of the job").waitFor();
@@ -176,7 +303,8 @@ await withPage(admin, {}, async (page) => {
   const hostile = jobs.getByRole("row").filter({ hasText: tag }).filter({ hasText: "running" });
   await hostile.getByRole("link", { name: `${tag}\\u202eevil` }).click();
   const output = page.getByRole("region", { name: `Output of ${tag}\\u202eevil` });
-  await output.locator("pre").getByText("\\u001b[31mred\\u001b[0m\\u202eevil").waitFor();
+  await output.locator("pre").getByText("\\u202eevil").waitFor();
+  await output.locator("pre .fg1").getByText("red", { exact: true }).waitFor();
   assert.match(await act(page, hostile, "Kill"), /<script>.*\\u202eevil is being killed/);
   assert.equal(await page.locator("img[src=x]").count(), 0);
 
@@ -187,6 +315,46 @@ await withPage(admin, {}, async (page) => {
   await page.getByLabel("Filter agents").fill("rack:r2");
   await eventually("one agent", async () => (await agents.getAttribute("aria-rowcount")) === "2");
   await page.getByLabel("Filter agents").fill("");
+
+  // Anything is found by its name.
+  const find = async (query, kind, heading) => {
+    await page.keyboard.press("Control+k");
+    await page.getByRole("dialog").getByRole("combobox").fill(query);
+    await page.getByRole("option").filter({ hasText: kind }).first().waitFor();
+    await accessible(page, "find");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { level: 1, name: heading, exact: true }).waitFor();
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+  };
+  await find("db/main app", "app", "App");
+  await find("127.0.0.2 agent", "agent", "Agent");
+  await find("attributes plugin", "plugin", "Plugins");
+  await find("runs job", "job", "Workflow");
+  await find("main.db.shop.marathon name", "name", "Discovery");
+  await page.getByRole("cell", { name: /^127\.0\.0\./ }).first().waitFor();
+  await open(page, "Cluster");
+
+  // Names stay readable on every width.
+  for (const width of [1440, 1024, 390]) {
+    await page.setViewportSize({ width, height: 860 });
+    for (const [address, table] of [
+      ["apps", "Apps and groups"], ["apps/named", "Tasks"], ["cluster", "Agents"], ["workflow", "Jobs"], ["plugins", "Plugins"], ["events", "Events"],
+    ]) {
+      await page.goto(`${admin}/ui/#/${address}`);
+      const first = page.getByRole("table", { name: table, exact: true }).getByRole("columnheader").first();
+      await first.waitFor();
+      const { width: wide } = await first.boundingBox();
+      assert.ok(wide >= 80, `${address} at ${width}: the first column has ${wide} pixels`);
+      const across = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(across <= 0, `${address} at ${width}: the page is ${across} pixels too wide`);
+    }
+    await page.goto(`${admin}/ui/#/overview`);
+    await page.getByRole("figure").first().waitFor();
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth), `overview at ${width}`);
+    await screenshot(page, `dashboard-overview-${width}`);
+  }
+  await page.setViewportSize({ width: 1360, height: 860 });
+  await open(page, "Cluster");
   await accessible(page, "cluster");
   await screenshot(page, "dashboard-cluster");
 
@@ -271,12 +439,16 @@ await withPage(admin, {}, async (page) => {
   await accessible(page, "overview without a daemon");
   await ask("start");
   await page.getByText("The daemon is not reachable").waitFor({ state: "detached" });
-  await page.getByRole("region", { name: "apps", exact: true }).getByText("ready", { exact: true }).waitFor();
+  await page.getByRole("group", { name: "apps", exact: true }).getByText("ready", { exact: true }).waitFor();
+  await page.getByText(/The daemon was restarted at/).waitFor();
+  await page.getByRole("button", { name: "Dismiss" }).first().click();
+  await page.getByText(/The daemon was restarted at/).waitFor({ state: "detached" });
   await screenshot(page, "dashboard-overview");
 });
 
 await withPage(admin, { dark: true }, async (page) => {
-  await page.getByRole("region", { name: "Problems" }).waitFor();
+  await page.getByRole("region", { name: /^Problems/ }).waitFor();
+  await page.getByRole("figure").first().waitFor();
   await accessible(page, "overview in dark colours");
   await page.getByRole("button", { name: "Colours: auto" }).click();
   await page.getByRole("button", { name: "Colours: light" }).click();

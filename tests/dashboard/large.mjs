@@ -23,6 +23,13 @@ try {
       };
       beat();
     });
+    // The plots of a stand-in with one series, and the map of its agents.
+    await page.getByRole("figure", { name: "Tasks", exact: true }).locator("canvas").waitFor();
+    await page.getByRole("figure", { name: "Memory of the daemon" }).getByText("No values yet.").waitFor();
+    const map = page.getByRole("region", { name: "Agents by use" });
+    assert.equal(await map.getByRole("listitem").count(), 2000);
+    assert.match(await map.getByRole("link", { name: /^host-/ }).first().getAttribute("aria-label"), /^host-2999 100 %: cpus 2,999 of 3,000$/);
+
     await open(page, "Apps");
     const list = page.getByRole("table", { name: "Apps and groups" });
     // The table has a row for each app and for each of the 50 groups, and a header.
@@ -44,9 +51,22 @@ try {
     assert.ok((await inPage(tasks)) < 60, "only the rows in view are in the page");
     await tasks.locator(".scroll").evaluate((box) => box.scrollTo(0, box.scrollHeight));
     await tasks.getByText(`${TASKS_OF_FIRST - 1}._app.1`).waitFor();
+    await tasks.getByRole("button", { name: "Host" }).click();
+    await tasks.locator(".scroll").evaluate((box) => box.scrollTo(0, 0));
+    await tasks.getByRole("link", { name: /^host-0:/ }).first().waitFor();
+
+    // All apps and tasks are searched.
+    await page.keyboard.press("Control+k");
+    await page.getByRole("dialog").getByRole("combobox").fill("service-9876");
+    await page.getByRole("option").filter({ hasText: "/service-9876" }).waitFor();
+    await page.getByRole("dialog").getByRole("combobox").fill("instance-77777");
+    await page.getByRole("option").filter({ hasText: "instance-77777" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
     console.log(JSON.stringify({ longest_pause_ms: Math.round(await page.evaluate(() => window.longest)) }));
 
     // A part that fails is marked; the others are still shown.
+    await open(page, "Apps");
     daemon.state.queue = "failing";
     await page.getByRole("region", { name: "Waiting" }).getByText("Error 503: the store is away").waitFor();
     await list.getByRole("button", { name: /team-0/ }).waitFor();
@@ -82,7 +102,14 @@ try {
     assert.match(await act(page, shadow, "Promote"), /2\.0\.0 is promoted/);
     await shadow.waitFor({ state: "detached" });
 
-    // Another version of the API.
+    // A wrong password, another version of the daemon, and another version of the API.
+    daemon.state.locked = true;
+    daemon.drop();
+    await page.getByText("The daemon rejects the user or the password (401)").waitFor();
+    daemon.state.locked = false;
+    daemon.state.version = "0.2.0";
+    await page.getByText("The daemon rejects the user or the password (401)").waitFor({ state: "detached" });
+    await page.getByText("The daemon was replaced: version 0.2.0 instead of 0.1.0.").waitFor();
     daemon.state.api = 2;
     daemon.send();
     await page.getByText("replaced by one with another API").waitFor();

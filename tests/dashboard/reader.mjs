@@ -14,7 +14,7 @@ await withPage(admin, { credentials: { username, password } }, async (page) => {
   await open(page, "Apps");
   await page.getByRole("link", { name: "kept" }).click();
   const detail = page.getByRole("region", { name: "/kept", exact: true });
-  for (const label of ["Scale", "Restart", "Suspend", "Delete"]) {
+  for (const label of ["Scale", "Restart", "Suspend", "Edit", "Delete"]) {
     const button = detail.getByRole("button", { name: label, exact: true });
     await button.waitFor();
     assert.ok(await button.isDisabled(), label);

@@ -21,9 +21,9 @@ const tasks = () => Array.from({ length: TASKS_OF_FIRST }, (_, at) => ({
   state: "TASK_RUNNING", ports: [31000 + (at % 1000)], startedAt: "2026-01-01T00:00:00.000Z",
 }));
 
-function overview(api) {
+function overview({ api, version }) {
   return {
-    version: "0.1.0", api, hostname: "stand-in", uptime_seconds: 1, ready: true,
+    version, api, hostname: "stand-in", uptime_seconds: 1, ready: true,
     services: [
       { name: "apps", ready: true, ports: [], summary: { apps: APPS } },
       { name: "kubernetes.blue", ready: true, ports: [] },
@@ -32,6 +32,17 @@ function overview(api) {
     process: null, problems: [],
   };
 }
+
+/** 3,000 agents, of which one is away; each is used a little more than the one before. */
+const AGENTS = Array.from({ length: 3000 }, (_, at) => ({
+  id: `S${at}`, host: `host-${at}`, state: at === 7 ? "disconnected" : "active", attributes: {}, total: { cpus: 3000 }, used: { cpus: at }, offered: {},
+}));
+
+/** An hour in which the values of all series are missing at first. */
+const HISTORY = {
+  start: 1_767_225_600, step: 10,
+  series: { tasks: { unit: "tasks", values: Array.from({ length: 360 }, (_, at) => (at < 60 ? null : at)) } },
+};
 
 const member = (number, state) => ({ number, id: `agent-${number}`, state, host: state && "host-1", ports: [], node: state && `node-${number}` });
 
@@ -73,7 +84,7 @@ const DELAYED = {
 
 /** Starts it on a free port; `state` can be changed while it runs. */
 export async function start(dist) {
-  const state = { api: 1, queue: "fine", promoted: false, scaled: "" };
+  const state = { api: 1, version: "0.1.0", locked: false, queue: "fine", promoted: false, scaled: "" };
   const streams = new Set();
   const eventStreams = new Set();
   const server = createServer((request, response) => {
@@ -91,9 +102,11 @@ export async function start(dist) {
       const name = path.slice(4) || "index.html";
       response.writeHead(200, { "Content-Type": KINDS[name.split(".").pop()] });
       response.end(readFileSync(join(dist, name)));
+    } else if (path === "/v1/overview/stream" && state.locked) {
+      json({ message: "wrong password" }, 401);
     } else if (path === "/v1/overview/stream") {
       response.writeHead(200, { "Content-Type": "text/event-stream" });
-      response.write(`event: overview\ndata: ${JSON.stringify(overview(state.api))}\n\n`);
+      response.write(`event: overview\ndata: ${JSON.stringify(overview(state))}\n\n`);
       streams.add(response);
       response.on("close", () => streams.delete(response));
     } else if (path === `${api}/events`) {
@@ -104,6 +117,9 @@ export async function start(dist) {
     } else if (path === "/v1/user") json({ user: null, read_only: false });
     else if (path === `${api}/apps`) json({ apps });
     else if (path === `${api}/apps/team-0/service-0`) json({ app: { ...apps[0], tasks: tasks() } });
+    else if (path === `${api}/tasks`) json({ tasks: tasks() });
+    else if (path === "/v1/cluster/agents") json({ agents: AGENTS });
+    else if (path === "/v1/history") json(HISTORY);
     else if (path === `${api}/pods/::status`) json([]);
     else if (path === `${api}/deployments`) json([]);
     else if (path === `${api}/queue` && state.queue === "failing") json({ message: "the store is away" }, 503);
@@ -125,16 +141,18 @@ export async function start(dist) {
     else json({ message: "Not found" }, 404);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const send = () => streams.forEach((stream) => stream.write(`event: overview\ndata: ${JSON.stringify(overview(state.api))}\n\n`));
+  const send = () => streams.forEach((stream) => stream.write(`event: overview\ndata: ${JSON.stringify(overview(state))}\n\n`));
   // Pages close a stream that is silent for 45 seconds.
   const heartbeat = setInterval(() => {
     send();
     eventStreams.forEach((stream) => stream.write("\n"));
   }, 10_000);
+  /** Ends the streams of the overview, as a daemon does that stops. */
+  const drop = () => streams.forEach((stream) => stream.end());
   const stop = () => {
     clearInterval(heartbeat);
     server.closeAllConnections();
     server.close();
   };
-  return { origin: `http://127.0.0.1:${server.address().port}`, state, send, stop };
+  return { origin: `http://127.0.0.1:${server.address().port}`, state, send, drop, stop };
 }

@@ -2,7 +2,6 @@ import { describe, expect, test } from "vitest";
 import { duration, megabytes, micros, displayText, elapsedSince } from "./format";
 import { Series, samples } from "./metrics";
 import { OutputDecoder } from "./output";
-import { Parser } from "./sse";
 import { type App, appHealth, treeRows } from "./tree";
 import { type PluginFiles, requestBody, toPluginFiles } from "./upload";
 import { type Queue, type QueueItem, conditions, waitingSummary } from "./waiting";
@@ -38,7 +37,7 @@ describe("tree", () => {
   const apps = [app("/shop/web", { instances: 3 }), app("/shop/db/main"), app("/alone")];
 
   test("groups come first, with sums of everything below them", () => {
-    const found = treeRows(apps, new Set(), "");
+    const found = treeRows(apps, new Set(), { text: "" });
     expect(found.map((row) => `${row.depth} ${row.kind} ${row.name}`)).toEqual([
       "0 group shop", "1 group db", "2 app main", "1 app web", "0 app alone",
     ]);
@@ -46,8 +45,8 @@ describe("tree", () => {
   });
 
   test("a closed group hides what is in it unless a filter asks for it", () => {
-    expect(treeRows(apps, new Set(["/shop"]), "").map((row) => row.name)).toEqual(["shop", "alone"]);
-    expect(treeRows(apps, new Set(["/shop"]), "MAIN").map((row) => row.name)).toEqual(["shop", "db", "main"]);
+    expect(treeRows(apps, new Set(["/shop"]), { text: "" }).map((row) => row.name)).toEqual(["shop", "alone"]);
+    expect(treeRows(apps, new Set(["/shop"]), { text: "MAIN" }).map((row) => row.name)).toEqual(["shop", "db", "main"]);
   });
 
   test("state names what an operator looks for first", () => {
@@ -103,16 +102,6 @@ describe("why", () => {
     expect(waitingSummary(item({ delay: { timeLeftSeconds: 7, overdue: false } }), words)).toContain("7 s left");
     const reasons = { last: { NoOffers: 1 }, message: null, last_constraints: {}, rejections: [], rounds: 0 };
     expect(waitingSummary(item({ reasons }), words)).toBe("no offer has arrived yet");
-  });
-});
-
-describe("sse", () => {
-  test("events are put together from pieces", () => {
-    const parser = new Parser();
-    expect(parser.push("event: a\nda")).toEqual([]);
-    expect(parser.push("ta: 1\ndata: 2\n\n:comment\n\ndata: x\r\n\r\n")).toEqual([
-      { type: "a", data: "1\n2" }, { type: "message", data: "x" },
-    ]);
   });
 });
 

@@ -21,3 +21,19 @@ export class OutputDecoder {
 function isContinuation(byte: number | undefined): boolean {
   return byte !== undefined && (byte & 0xc0) === 0x80;
 }
+
+/** Splits a text into what a search finds, in any case, and the rest. */
+export function split(text: string, search: string): { text: string; match: boolean }[] {
+  if (search === "") return [{ text, match: false }];
+  // Lower case may have another length, as that of `İ`; then only the same case is found.
+  const [lower, needle] = text.toLowerCase().length === text.length ? [text.toLowerCase(), search.toLowerCase()] : [text, search];
+  const parts: { text: string; match: boolean }[] = [];
+  let from = 0;
+  for (let at = lower.indexOf(needle); at >= 0; at = lower.indexOf(needle, from)) {
+    if (at > from) parts.push({ text: text.slice(from, at), match: false });
+    from = at + needle.length;
+    parts.push({ text: text.slice(at, from), match: true });
+  }
+  if (from < text.length) parts.push({ text: text.slice(from), match: false });
+  return parts;
+}

@@ -4,34 +4,11 @@
  * A stream is closed while the page is hidden, because browsers allow six connections to one address.
  */
 
+import { createParser } from "eventsource-parser";
+
 export interface ServerEvent {
   type: string;
   data: string;
-}
-
-/** Splits a stream into events; `push` parses the next piece of text. */
-export class Parser {
-  private rest = "";
-  private type = "";
-  private data: string[] = [];
-
-  push(piece: string): ServerEvent[] {
-    const events: ServerEvent[] = [];
-    const lines = (this.rest + piece).split(/\r\n|\n/);
-    this.rest = lines.pop() ?? "";
-    for (const line of lines) {
-      if (line === "") {
-        if (this.data.length > 0) events.push({ type: this.type || "message", data: this.data.join("\n") });
-        this.type = "";
-        this.data = [];
-      } else if (line.startsWith("event:")) {
-        this.type = line.slice(6).trim();
-      } else if (line.startsWith("data:")) {
-        this.data.push(line.slice(line.startsWith("data: ") ? 6 : 5));
-      }
-    }
-    return events;
-  }
 }
 
 export interface Subscriber {
@@ -47,13 +24,32 @@ const MAX_PAUSE = 10_000;
  * stream has lost its connection without an error, as after a loss of power.
  */
 const SILENCE_TIMEOUT = 45_000;
+/** The type of the first event of a stream that misses events. */
+const GAP = "event_stream_gap";
+/** An id of no term: the gap that answers it names the newest event. */
+const NO_EVENT = "0-0";
 
-/** Follows a stream until the returned function is called. */
-export function follow(path: string, subscriber: Subscriber): () => void {
+/** The id of the event that is `past` events before the last one that a gap names. */
+export function earlierId(gap: string, past: number): string | undefined {
+  try {
+    const { to } = JSON.parse(gap) as { to?: unknown };
+    const match = /^(\d+)-(\d+)$/.exec(typeof to === "string" ? to : "");
+    return match ? `${match[1]}-${Math.max(0, Number(match[2]) - past)}` : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Follows a stream until the returned function is called. With `past`, for streams whose events have ids, it begins
+ * with that number of past events, and continues after the last received event when it is opened again.
+ */
+export function follow(path: string, subscriber: Subscriber, past = 0): () => void {
   let stopped = false;
   let pause = 500;
   let current: AbortController | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
+  let lastId = past > 0 ? NO_EVENT : "";
 
   const open = async () => {
     const control = new AbortController();
@@ -68,9 +64,23 @@ export function follow(path: string, subscriber: Subscriber): () => void {
       }, SILENCE_TIMEOUT);
     };
     restartWatchdog();
+    const parser = createParser({
+      onEvent: ({ event = "message", data, id }) => {
+        if (control.signal.aborted) return;
+        const start = event === GAP && lastId === NO_EVENT ? earlierId(data, past) : undefined;
+        if (start !== undefined) {
+          lastId = start;
+          control.abort();
+          void open();
+          return;
+        }
+        if (past > 0 && id) lastId = id;
+        subscriber.event({ type: event, data });
+      },
+    });
     try {
       const response = await fetch(path, {
-        headers: { Accept: "text/event-stream" },
+        headers: { Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) },
         credentials: "same-origin",
         signal: control.signal,
       });
@@ -79,14 +89,13 @@ export function follow(path: string, subscriber: Subscriber): () => void {
       } else {
         subscriber.state();
         pause = 500;
-        const parser = new Parser();
         const decoder = new TextDecoder();
         const reader = response.body.getReader();
         for (;;) {
           const { done, value } = await reader.read();
           if (done) break;
           restartWatchdog();
-          parser.push(decoder.decode(value, { stream: true })).forEach((event) => subscriber.event(event));
+          parser.feed(decoder.decode(value, { stream: true }));
         }
         subscriber.state("the stream has ended", response.status);
       }
@@ -96,6 +105,8 @@ export function follow(path: string, subscriber: Subscriber): () => void {
     } finally {
       clearTimeout(watchdog);
     }
+    // The stream may have been opened again already.
+    if (current !== control) return;
     current = undefined;
     if (!stopped && !document.hidden) {
       timer = setTimeout(() => void open(), pause);

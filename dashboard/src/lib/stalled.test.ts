@@ -2,7 +2,7 @@
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Failure, change, get } from "./api";
-import { follow } from "./sse";
+import { type ServerEvent, follow } from "./sse";
 
 /** A request of the code under test, whose answer the test sends. */
 class FakeRequest {
@@ -10,7 +10,7 @@ class FakeRequest {
   private respond!: (response: Response) => void;
   readonly response: Promise<Response>;
 
-  constructor(readonly signal: AbortSignal) {
+  constructor(readonly signal: AbortSignal, readonly headers: Record<string, string> = {}) {
     this.response = new Promise((resolve, reject) => {
       this.respond = resolve;
       signal.addEventListener("abort", () => {
@@ -49,8 +49,8 @@ beforeEach(() => {
   vi.useFakeTimers();
   requests = [];
   vi.stubGlobal("document", Object.assign(new EventTarget(), { hidden: false }));
-  vi.stubGlobal("fetch", (_: string, options: { signal: AbortSignal }) => {
-    const request = new FakeRequest(options.signal);
+  vi.stubGlobal("fetch", (_: string, options: { signal: AbortSignal; headers?: Record<string, string> }) => {
+    const request = new FakeRequest(options.signal, options.headers);
     requests.push(request);
     return request.response;
   });
@@ -69,6 +69,38 @@ describe("follow", () => {
     const stop = follow("/stream", { event: ({ data }) => events.push(data), state: (error) => states.push(error) });
     return { states, events, stop };
   };
+
+  test("events are put together from pieces", async () => {
+    const events: ServerEvent[] = [];
+    const stop = follow("/stream", { event: (event) => events.push(event), state: () => undefined });
+    await requests[0]!.begin();
+    await requests[0]!.send("event: a\nda");
+    expect(events).toEqual([]);
+    await requests[0]!.send("ta: 1\ndata: 2\n\n:comment\n\ndata: x\r\n\r\n");
+    expect(events).toEqual([{ type: "a", data: "1\n2" }, { type: "message", data: "x" }]);
+    stop();
+    await seconds(0);
+  });
+
+  test("a stream with a past begins with it, and continues after the last event", async () => {
+    const events: string[] = [];
+    const stop = follow("/stream", { event: ({ data }) => events.push(data), state: () => undefined }, 100);
+    const lastIds = () => requests.map(({ headers }) => headers["Last-Event-ID"]);
+    await requests[0]!.begin();
+    await requests[0]!.send('id: 7-130\nevent: event_stream_gap\ndata: {"to":"7-130"}\n\nid: 7-131\ndata: 131\n\n');
+    expect(requests[0]!.signal.aborted).toBe(true);
+    expect(lastIds()).toEqual(["0-0", "7-30"]);
+    await requests[1]!.begin();
+    await requests[1]!.send("id: 7-31\ndata: 31\n\nid: 7-131\ndata: 131\n\n");
+    await requests[1]!.end();
+    await seconds(1);
+    expect(lastIds()).toEqual(["0-0", "7-30", "7-131"]);
+    await requests[2]!.begin();
+    await requests[2]!.send('event: event_stream_gap\ndata: {"to":"8-1"}\n\n');
+    expect(events).toEqual(["31", "131", '{"to":"8-1"}']);
+    stop();
+    await seconds(0);
+  });
 
   test("a silent stream is reported and opened again", async () => {
     const { states, events, stop } = subscribe();

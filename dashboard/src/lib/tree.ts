@@ -16,6 +16,10 @@ export interface App {
   healthChecks?: unknown[];
   container?: { docker?: { image?: string } };
   version?: string;
+  versionInfo?: { lastScalingAt: string; lastConfigChangeAt: string };
+  labels?: Record<string, string>;
+  /** What fails of it, if something does. */
+  failing?: { message: string };
 }
 
 export interface Sums {
@@ -47,12 +51,36 @@ function addToSums(sums: Sums, app: App): void {
   sums.unhealthy += app.tasksUnhealthy;
 }
 
-/** The rows of the tree, without the contents of groups in `closed`. `filter` selects apps by their ids. */
-export function treeRows(apps: App[], closed: ReadonlySet<string>, filter: string): Row[] {
+/** Which apps are shown. */
+export interface Filter {
+  /** A part of the id. */
+  text: string;
+  /** A label, as `name` or `name=value`. */
+  label?: string;
+  state?: string;
+  /** Only apps with a problem. */
+  problems?: boolean;
+}
+
+const PROBLEMS: readonly Health[] = ["failing", "unhealthy", "waiting"];
+
+export function isShown(app: App, { text, label, state, problems }: Filter): boolean {
+  if (text && !app.id.toLowerCase().includes(text.toLowerCase())) return false;
+  if (label) {
+    const [name = "", value] = label.split(/=(.*)/s);
+    const found = app.labels?.[name.trim()];
+    if (found === undefined || (value !== undefined && found !== value.trim())) return false;
+  }
+  if (state && appHealth(app) !== state) return false;
+  return !problems || PROBLEMS.includes(appHealth(app));
+}
+
+/** The rows of the tree, without the contents of groups in `closed`. */
+export function treeRows(apps: App[], closed: ReadonlySet<string>, filter: Filter): Row[] {
   const root = emptyGroup("");
-  const filterText = filter.toLowerCase();
+  const filtered = filter.text !== "" || !!filter.label || !!filter.state || !!filter.problems;
   for (const app of apps) {
-    if (filterText && !app.id.toLowerCase().includes(filterText)) continue;
+    if (filtered && !isShown(app, filter)) continue;
     const parts = app.id.split("/").filter((part) => part !== "");
     let group = root;
     for (const part of parts.slice(0, -1)) {
@@ -66,7 +94,7 @@ export function treeRows(apps: App[], closed: ReadonlySet<string>, filter: strin
   const result: Row[] = [];
   const walk = (group: Group, depth: number) => {
     for (const [name, child] of [...group.groups].sort(([a], [b]) => compare(a, b))) {
-      const open = filterText !== "" || !closed.has(child.id);
+      const open = filtered || !closed.has(child.id);
       result.push({ kind: "group", id: child.id, name, depth, open, sums: child.sums });
       if (open) walk(child, depth + 1);
     }
@@ -82,10 +110,11 @@ function compare(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-export type Health = "healthy" | "unhealthy" | "waiting" | "suspended" | "deploying" | "running";
+export type Health = "healthy" | "failing" | "unhealthy" | "waiting" | "suspended" | "deploying" | "running";
 
 /** The state of an app in one word. */
 export function appHealth(app: App): Health {
+  if (app.failing && app.instances > 0) return "failing";
   if (app.tasksUnhealthy > 0) return "unhealthy";
   if (app.instances === 0) return "suspended";
   if (app.tasksRunning < app.instances) return app.tasksStaged > 0 ? "deploying" : "waiting";

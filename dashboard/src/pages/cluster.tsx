@@ -1,13 +1,14 @@
 /** The agents of the cluster, with their total, used and offered resources. */
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { get } from "../lib/api";
 import { megabytesOf, displayText, oneDecimal } from "../lib/format";
 import { useLive } from "../lib/live";
+import { link, useQuery } from "../lib/route";
 import { Badge, Bar, Panel } from "../parts/basics";
 import { type Column, Table } from "../parts/table";
 
-interface Agent {
+export interface Agent {
   id: string;
   host: string;
   state: string;
@@ -16,6 +17,8 @@ interface Agent {
   total: Record<string, number>;
   used: Record<string, number>;
   offered: Record<string, number>;
+  /** What is reserved, by role. */
+  reserved?: Record<string, Record<string, number>>;
 }
 
 function Resource({ agent, name }: { agent: Agent; name: string }) {
@@ -29,24 +32,26 @@ function Resource({ agent, name }: { agent: Agent; name: string }) {
 export function Cluster() {
   const { value, error } = useLive("agents", async (signal) =>
     (await get<{ agents: Agent[] }>("/v1/cluster/agents", signal)).agents, 3_000);
-  const [filter, setFilter] = useState("");
+  const [filter, setFilter] = useQuery("q");
+  const [only, setOnly] = useQuery("only");
   const list = useMemo(() => {
     const filterText = filter.toLowerCase();
     const text = ({ host, id, state, attributes }: Agent) =>
       `${host} ${id} ${state} ${Object.entries(attributes).map((pair) => pair.join(":")).join(" ")}`.toLowerCase();
-    return (value ?? []).filter((agent) => text(agent).includes(filterText));
-  }, [value, filter]);
+    return (value ?? []).filter((agent) => text(agent).includes(filterText) && (only !== "problems" || agent.state !== "active"));
+  }, [value, filter, only]);
   const isPresent = (name: string) => (value ?? []).some(({ total }) => (total[name] ?? 0) > 0);
   const names = ["cpus", "mem", "disk", "gpus", "ports"].filter(isPresent);
   const offered = (value ?? []).filter((agent) => (agent.offered.cpus ?? 0) > 0).length;
 
   const columns: Column<Agent>[] = [
-    { title: "Agent", width: "1fr", cell: ({ host, id }) => <span title={displayText(id, 200)}>{displayText(host, 100)}</span> },
-    { title: "State", width: "6.5rem", cell: ({ state }) => <Badge tone={state === "active" ? "good" : "warn"}>{displayText(state, 30)}</Badge> },
-    ...names.map((name): Column<Agent> => ({ title: name, width: "1.2fr", cell: (agent) => <Resource agent={agent} name={name} /> })),
+    { title: "Agent", width: "1fr", sort: ({ host }) => host, cell: ({ host, id }) => <a href={link("agents", id)} title={displayText(id, 200)}>{displayText(host, 100)}</a> },
+    { title: "State", width: "6.5rem", sort: ({ state }) => state, cell: ({ state }) => <Badge tone={state === "active" ? "good" : "warn"}>{displayText(state, 30)}</Badge> },
+    ...names.map((name): Column<Agent> => ({ title: name, width: "1.2fr", wide: name !== "cpus", sort: (agent) => (agent.used[name] ?? 0) / Math.max(agent.total[name] ?? 0, 1e-9), cell: (agent) => <Resource agent={agent} name={name} /> })),
     {
       title: "Attributes",
       width: "1.5fr",
+      wide: true,
       cell: ({ attributes }) => {
         const text = Object.entries(attributes).map(([name, value]) => `${name}:${value}`).join("  ");
         return <code title={displayText(text)}>{displayText(text, 300)}</code>;
@@ -58,12 +63,19 @@ export function Cluster() {
       title={value ? `Agents (${value.length})` : "Agents"}
       error={error}
       loading={!value}
-      aside={<input type="search" placeholder="Filter by host or attribute" aria-label="Filter agents" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />}
+      aside={
+        <span class="buttons">
+          <button type="button" aria-pressed={only === "problems"} onClick={() => setOnly(only ? "" : "problems")}>
+            Only problems
+          </button>
+          <input type="search" placeholder="Filter by host or attribute" aria-label="Filter agents" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
+        </span>
+      }
     >
       <p class="note">
         Dark: used. Light: offered to a framework now ({offered} agents). The rest is unused and not offered at the moment.
       </p>
-      <Table label="Agents" rows={list} columns={columns} id={({ id }) => id} empty={filter ? "No agent matches." : "No agent is registered."} />
+      <Table label="Agents" rows={list} columns={columns} id={({ id }) => id} empty={filter || only ? "No agent matches." : "No agent is registered."} />
     </Panel>
   );
 }

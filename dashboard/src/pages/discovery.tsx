@@ -1,9 +1,10 @@
 /** Names and DNS records, a lookup form, and the rates of queries. */
 
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Failure, get, servicePath, getText } from "../lib/api";
 import { formatCount, duration, micros, displayText, oneDecimal } from "../lib/format";
 import { useLive } from "../lib/live";
+import { useQuery } from "../lib/route";
 import { Series, samples, sum } from "../lib/metrics";
 import type { Overview } from "../lib/overview";
 import { Badge, Empty, Facts, Panel, Sparkline } from "../parts/basics";
@@ -135,7 +136,7 @@ export function Discovery({ overview }: { overview: Overview | undefined }) {
 }
 
 function Lookup() {
-  const [name, setName] = useState("");
+  const [name, setName] = useQuery("name");
   const [answer, setAnswer] = useState<{ asked: string; rows: [string, string][]; error?: string }>();
   const lookUp = async () => {
     const query = name.trim();
@@ -149,6 +150,8 @@ function Lookup() {
       setAnswer({ asked: query, rows: [], error: missing ? "no such name" : failure instanceof Error ? failure.message : String(failure) });
     }
   };
+  // A link with a name is answered when it is opened.
+  useEffect(() => void lookUp(), []);
   return (
     <Panel title="Lookup">
       <form

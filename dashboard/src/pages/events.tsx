@@ -1,8 +1,10 @@
-/** The events of the apps service, live. */
+/** The events of the apps service as sentences: those of the daemon's buffer, and then as they happen. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { servicePath } from "../lib/api";
-import { displayText } from "../lib/format";
+import { displayText, localTime } from "../lib/format";
+import { useQuery } from "../lib/route";
+import { sentence } from "../lib/sentences";
 import { follow } from "../lib/sse";
 import { Badge, Panel, type Tone } from "../parts/basics";
 import { type Column, Table } from "../parts/table";
@@ -29,8 +31,8 @@ const KINDS: [string, RegExp][] = [
   ["plugins", /plugin/],
 ];
 
-function tone(type: string): Tone {
-  if (/failed|refused|unhealthy|terminated/.test(type)) return "bad";
+function tone({ type, data }: EventRow): Tone {
+  if (/failed|refused|unhealthy|terminated/.test(type) || /"taskStatus":"TASK_(FAILED|ERROR|LOST|DROPPED|GONE)/.test(data)) return "bad";
   if (/success|admitted/.test(type)) return "good";
   return "info";
 }
@@ -38,8 +40,8 @@ function tone(type: string): Tone {
 export function Events() {
   const [events, setEvents] = useState<EventRow[]>([]);
   const [state, setState] = useState("connecting");
-  const [kind, setKind] = useState("all");
-  const [filter, setFilter] = useState("");
+  const [kind, setKind] = useQuery("kind");
+  const [filter, setFilter] = useQuery("q");
   const [paused, setPaused] = useState(false);
   const [selected, setSelected] = useState<EventRow>();
   const buffer = useRef<EventRow[]>([]);
@@ -49,10 +51,10 @@ export function Events() {
   useEffect(() => {
     let next = 0;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const stop = follow(servicePath("apps", "/v2/events?plan-format=light"), {
+    const stop = follow(servicePath("apps", "/v2/events?ids=true&plan-format=light"), {
       event: ({ type, data }) => {
         next += 1;
-        buffer.current.push({ id: next, at: new Date().toLocaleTimeString("en-GB"), type, data });
+        buffer.current.push({ id: next, at: /"timestamp":"([^"]+)"/.exec(data)?.[1] ?? new Date().toISOString(), type, data });
         if (buffer.current.length > 2 * MAX_EVENTS) buffer.current = buffer.current.slice(-MAX_EVENTS);
         timer ??= setTimeout(() => {
           timer = undefined;
@@ -60,7 +62,7 @@ export function Events() {
         }, UPDATE_INTERVAL);
       },
       state: (error) => setState(error ?? "live"),
-    });
+    }, MAX_EVENTS);
     return () => {
       stop();
       clearTimeout(timer);
@@ -71,17 +73,25 @@ export function Events() {
   const filterText = filter.toLowerCase();
   const list = events.filter(({ type, data }) => pattern.test(type) && `${type} ${data}`.toLowerCase().includes(filterText));
   const columns: Column<EventRow>[] = [
-    { title: "Time", width: "5.5rem", cell: ({ at }) => at },
+    {
+      title: "What happened",
+      width: "1fr",
+      cell: (event) => {
+        const { text, href } = sentence(event.type, event.data);
+        return href ? <a href={href} title={text}>{text}</a> : <span title={text}>{text}</span>;
+      },
+    },
     {
       title: "Event",
       width: "15rem",
+      wide: true,
       cell: (event) => (
-        <button type="button" class="plain" onClick={() => setSelected(event)}>
-          <Badge tone={tone(event.type)}>{displayText(event.type, 60)}</Badge>
+        <button type="button" class="plain" title="Show the event" onClick={() => setSelected(event)}>
+          <Badge tone={tone(event)}>{displayText(event.type, 60)}</Badge>
         </button>
       ),
     },
-    { title: "About", width: "1fr", cell: ({ data }) => <code>{displayText(data, 300)}</code> },
+    { title: "Time", width: "5.5rem", cell: ({ at }) => <span title={displayText(at, 40)}>{localTime(at)}</span> },
   ];
   return (
     <>
@@ -90,7 +100,7 @@ export function Events() {
         aside={
           <span class="buttons">
             <Badge tone={state === "live" ? "good" : "warn"}>{displayText(state, 60)}</Badge>
-            <select aria-label="Kind of events" value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
+            <select aria-label="Kind of events" value={kind || "all"} onChange={(event) => setKind(event.currentTarget.value === "all" ? "" : event.currentTarget.value)}>
               {KINDS.map(([name]) => (
                 <option key={name}>{name}</option>
               ))}
@@ -102,10 +112,11 @@ export function Events() {
           </span>
         }
       >
-        <Table label="Events" rows={list} columns={columns} id={({ id }) => String(id)} selected={String(selected?.id)} height={18} empty={events.length ? "No event matches." : "No event has been received since the page was opened."} />
+        <Table label="Events" rows={list} columns={columns} id={({ id }) => String(id)} selected={String(selected?.id)} height={18} empty={events.length ? "No event matches." : "The daemon's buffer has no event yet."} />
       </Panel>
       {selected && (
         <Panel title={selected.type} aside={<button type="button" class="plain" aria-label="Close the event" onClick={() => setSelected(undefined)}>✕</button>}>
+          <p>{sentence(selected.type, selected.data).text}</p>
           <pre tabIndex={0}>{displayText(indented(selected.data), 20_000)}</pre>
         </Panel>
       )}

@@ -87,8 +87,8 @@ function Instance({ name }: { name: string }) {
         return <Badge tone={stateText === "running" ? "good" : state ? "info" : "warn"}>{displayText(stateText, 30)}</Badge>;
       },
     },
-    { title: "Host", width: "1fr", cell: ({ host, ports }) => displayText(host ? `${host}${ports.length ? `:${ports.join(",")}` : ""}` : "–", 100) },
-    { title: "Node", width: "1fr", cell: ({ node }) => displayText(node ?? "–", 100) },
+    { title: "Host", width: "1fr", wide: true, cell: ({ host, ports }) => displayText(host ? `${host}${ports.length ? `:${ports.join(",")}` : ""}` : "–", 100) },
+    { title: "Node", width: "1fr", wide: true, cell: ({ node }) => displayText(node ?? "–", 100) },
     { title: "Task", width: "2fr", cell: ({ id }) => <span title={displayText(id, 300)}>{displayText(id, 200)}</span> },
   ];
   const { value } = explanation;

@@ -1,37 +1,91 @@
-/** The daemon and its dependencies: current problems, and how to solve them. */
+/** The daemon and its site: first what is wrong, then how it does. */
 
-import { formatCount, duration, megabytes, megabytesOf, displayText, oneDecimal } from "../lib/format";
-import type { Overview, Service } from "../lib/overview";
-import { Badge, Bar, Empty, Facts, Panel } from "../parts/basics";
+import { get } from "../lib/api";
+import { formatCount, duration, elapsedSince, megabytes, megabytesOf, displayText, oneDecimal } from "../lib/format";
+import { useLive } from "../lib/live";
+import { type Overview, type Problem, type Service, activity, subjectOf } from "../lib/overview";
+import { Badge, Bar, Empty, Facts, Panel, Prose } from "../parts/basics";
+import { HeatMap } from "../parts/heat";
+import { type Line, Plot, useHistory } from "../parts/plot";
+import type { Agent } from "./cluster";
+
+/** The plots, each with the services of which one is needed. */
+const PLOTS: { title: string; services: string[]; lines: Line[] }[] = [
+  {
+    title: "Tasks", services: ["apps", "workflow", "kubernetes"],
+    lines: [
+      { name: "tasks", label: "launched", colour: "--accent" },
+      { name: "tasks_waiting", label: "waiting", colour: "--warn" },
+      { name: "instances_unhealthy", label: "unhealthy", colour: "--bad" },
+    ],
+  },
+  {
+    title: "Launches and failures", services: ["apps", "workflow", "kubernetes"],
+    lines: [
+      { name: "launches", label: "launches", colour: "--good" },
+      { name: "failures", label: "failures", colour: "--bad" },
+      { name: "killed", label: "killed", colour: "--soft" },
+    ],
+  },
+  {
+    title: "CPUs of the cluster", services: [],
+    lines: [
+      { name: "cpus_used", label: "used", colour: "--accent" },
+      { name: "cpus_total", label: "total", colour: "--soft", dashed: true },
+    ],
+  },
+  {
+    title: "Memory of the cluster", services: [],
+    lines: [
+      { name: "mem_used", label: "used", colour: "--accent" },
+      { name: "mem_total", label: "total", colour: "--soft", dashed: true },
+    ],
+  },
+  {
+    title: "DNS queries", services: ["discovery"],
+    lines: [
+      { name: "dns_queries", label: "queries", colour: "--accent" },
+      { name: "dns_errors", label: "errors", colour: "--bad" },
+    ],
+  },
+  {
+    title: "API requests", services: [],
+    lines: [
+      { name: "api_requests", label: "requests", colour: "--accent" },
+      { name: "api_errors", label: "errors", colour: "--bad" },
+    ],
+  },
+  {
+    title: "Events", services: ["apps"],
+    lines: [
+      { name: "events", label: "published", colour: "--accent" },
+      { name: "events_delivered", label: "delivered", colour: "--good" },
+    ],
+  },
+  { title: "Event lag", services: ["apps"], lines: [{ name: "event_lag", label: "mean time of a turn", colour: "--warn" }] },
+  {
+    title: "Plugins", services: [],
+    lines: [{ name: "plugin_calls", label: "calls", colour: "--accent" }],
+  },
+  { title: "Processor time of the daemon", services: [], lines: [{ name: "process_cpu", label: "used", colour: "--accent" }] },
+  { title: "Memory of the daemon", services: [], lines: [{ name: "process_memory", label: "resident", colour: "--accent" }] },
+];
 
 export function Home({ overview }: { overview: Overview | undefined }) {
   if (!overview) return <Panel title="Problems" loading />;
-  const { problems, services } = overview;
   return (
     <>
-      <Panel title="Problems" class={problems.length ? "attention" : ""}>
-        {problems.length === 0 ? (
-          <p class="fine">
-            <Badge tone="good">OK</Badge> No problems.
-          </p>
-        ) : (
-          <ul class="problems">
-            {problems.map(({ severity, source, message, advice }, at) => (
-              <li key={at}>
-                <Badge tone={severity === "error" ? "bad" : "warn"}>{displayText(severity, 20)}</Badge>
-                <div>
-                  <b>{displayText(source, 80)}</b> {displayText(message)}
-                  {advice && <p>{displayText(advice)}</p>}
-                </div>
-              </li>
+      <Problems overview={overview} />
+      <Plots overview={overview} />
+      <div class="columns">
+        <Agents />
+        <Panel title="Services">
+          <ul class="items services">
+            {overview.services.map((service) => (
+              <ServiceLine key={service.name} service={service} />
             ))}
           </ul>
-        )}
-      </Panel>
-      <div class="cards">
-        {services.map((service) => (
-          <ServiceCard key={service.name} service={service} />
-        ))}
+        </Panel>
       </div>
       <div class="columns">
         <ClusterPanel overview={overview} />
@@ -41,40 +95,83 @@ export function Home({ overview }: { overview: Overview | undefined }) {
   );
 }
 
-function page(service: string): string {
-  return `#/${service.split(".")[0]}`;
-}
-
-function ServiceCard({ service }: { service: Service }) {
-  const { framework, ports = [], source } = service;
-  const facts: [string, string][] = [];
-  if (framework) {
-    const leader = framework.leading ? "this daemon" : (framework.leader ?? "none");
-    facts.push(["Leader", displayText(leader, 80)]);
-    if (framework.subscribed === false) facts.push(["Subscribed", "no"]);
-  }
-  if (source) facts.push(["Source", displayText(source, 40)]);
-  for (const [name, value] of Object.entries(service.summary ?? {})) {
-    if (typeof value === "number") facts.push([label(name), oneDecimal(value)]);
-    else if (typeof value === "string") facts.push([label(name), displayText(value, 80)]);
-  }
-  for (const { name, address } of ports) facts.push([`Port ${name}`, displayText(address, 80)]);
+function Problems({ overview }: { overview: Overview }) {
+  const { problems } = overview;
+  const title = problems.length === 0 ? "Problems" : `Problems (${problems.length})`;
   return (
-    <Panel
-      title={service.name}
-      aside={<Badge tone={service.ready ? "good" : "bad"}>{service.ready ? "ready" : "not ready"}</Badge>}
-    >
-      <Facts facts={facts} />
-      <a class="more" href={page(service.name)} aria-label={`Open ${service.name}`}>
-        Open
-      </a>
+    <Panel title={title} class={problems.length ? "attention" : ""}>
+      {problems.length === 0 ? (
+        <p class="fine">
+          <Badge tone="good">OK</Badge> No problems.
+        </p>
+      ) : (
+        <ul class="problems">
+          {problems.map((problem, at) => (
+            <ProblemItem key={at} problem={problem} overview={overview} />
+          ))}
+        </ul>
+      )}
     </Panel>
   );
 }
 
-function label(name: string): string {
-  const text = name.replace(/_/g, " ");
-  return text.charAt(0).toUpperCase() + text.slice(1);
+function ProblemItem({ problem, overview }: { problem: Problem; overview: Overview }) {
+  const { severity, source, message, advice } = problem;
+  const { name, href, since } = subjectOf(problem, overview);
+  return (
+    <li>
+      <Badge tone={severity === "error" ? "bad" : "warn"}>{displayText(severity, 20)}</Badge>
+      <div>
+        <a href={href}>{displayText(name ?? source, 200)}</a> <Prose text={name && message.startsWith(`${name}: `) ? message.slice(name.length + 2) : message} />
+        {advice && <p><Prose text={advice} /></p>}
+      </div>
+      {since && <small title={displayText(since, 40)}>for {elapsedSince(since)}</small>}
+    </li>
+  );
+}
+
+function Plots({ overview }: { overview: Overview }) {
+  const { value, error } = useHistory();
+  const runs = new Set(overview.services.map(({ name }) => name.split(".")[0] ?? ""));
+  const plots = PLOTS.filter(({ services }) => services.length === 0 || services.some((name) => runs.has(name)));
+  return (
+    <Panel title="The last hour" error={error} loading={!value}>
+      <div class="plots">{value && plots.map(({ title, lines }) => <Plot key={title} title={title} history={value} lines={lines} />)}</div>
+    </Panel>
+  );
+}
+
+function Agents() {
+  const { value, error } = useLive("agents", async (signal) =>
+    (await get<{ agents: Agent[] }>("/v1/cluster/agents", signal)).agents, 10_000);
+  return (
+    <Panel title="Agents by use" error={error} loading={!value} aside={<a href="#/cluster">List</a>}>
+      {value && <HeatMap agents={value} />}
+    </Panel>
+  );
+}
+
+function ServiceLine({ service }: { service: Service }) {
+  const { framework, ports = [], source, ready } = service;
+  const { text, idle } = activity(service);
+  const details: string[] = [];
+  if (framework) details.push(framework.leading ? "leader: this daemon" : `leader: ${framework.leader ?? "none"}`);
+  if (framework?.subscribed === false) details.push("not subscribed");
+  if (source) details.push(`source: ${source}`);
+  for (const { name, address } of ports) details.push(`${name} ${address}`);
+  return (
+    <li>
+      <div role="group" aria-label={service.name} class="line">
+        <a href={`#/${service.name.split(".")[0]}`}>
+          <b>{service.name}</b>
+        </a>
+        <span>
+          {displayText(text, 200)} <Badge tone={!ready ? "bad" : idle ? "dull" : "good"}>{!ready ? "not ready" : idle ? "idle" : "ready"}</Badge>
+        </span>
+      </div>
+      <small>{displayText(details.join(" · "), 400)}</small>
+    </li>
+  );
 }
 
 function ClusterPanel({ overview: { cluster } }: { overview: Overview }) {

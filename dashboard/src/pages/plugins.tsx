@@ -104,7 +104,7 @@ export function PluginsPage({ selected }: { selected: string }) {
         </a>
       ),
     },
-    { title: "World", width: "1.2fr", cell: ({ world }) => displayText(world ?? "–", 60) },
+    { title: "World", width: "1.2fr", wide: true, cell: ({ world }) => displayText(world ?? "–", 60) },
     { title: "Version", width: "5rem", cell: ({ version }) => displayText(version ?? "–", 40) },
     {
       title: "State",
@@ -117,11 +117,11 @@ export function PluginsPage({ selected }: { selected: string }) {
         </>
       ),
     },
-    { title: "Calls", width: "6rem", end: true, cell: ({ calls }) => formatCount(calls) },
-    { title: "Per second", width: "6rem", end: true, cell: ({ name }) => oneDecimal(rate(name) ?? 0) },
-    { title: "Faults", width: "4.5rem", end: true, cell: ({ traps, timeouts }) => formatCount(traps + timeouts) },
-    { title: "p50", width: "5rem", end: true, cell: ({ p50_micros }) => micros(p50_micros) },
-    { title: "p99", width: "5rem", end: true, cell: ({ p99_micros }) => micros(p99_micros) },
+    { title: "Calls", width: "6rem", end: true, sort: ({ calls }) => calls, cell: ({ calls }) => formatCount(calls) },
+    { title: "Per second", width: "6rem", wide: true, end: true, cell: ({ name }) => oneDecimal(rate(name) ?? 0) },
+    { title: "Faults", width: "4.5rem", wide: true, end: true, cell: ({ traps, timeouts }) => formatCount(traps + timeouts) },
+    { title: "p50", width: "5rem", wide: true, end: true, cell: ({ p50_micros }) => micros(p50_micros) },
+    { title: "p99", width: "5rem", wide: true, end: true, cell: ({ p99_micros }) => micros(p99_micros) },
   ];
   const plugin = value?.plugins.find(({ name }) => name === selected);
   return (
@@ -292,9 +292,9 @@ function History(props: { name: string; path: string; serving: string | null; re
     { title: "No.", width: "3rem", end: true, cell: ({ sequence }) => sequence },
     { title: "When", width: "10rem", cell: ({ at }) => localTime(at) },
     { title: "Version", width: "6rem", cell: ({ version }) => displayText(version ?? "–", 40) },
-    { title: "Digest", width: "8rem", cell: (record) => <code>{shortDigest(record.digest)}</code> },
+    { title: "Digest", width: "8rem", wide: true, cell: (record) => <code>{shortDigest(record.digest)}</code> },
     { title: "Outcome", width: "1fr", cell: (record) => <span title={displayText(outcome(record))}>{displayText(outcome(record), 200)}</span> },
-    { title: "By", width: "7rem", cell: ({ by }) => displayText(by, 60) },
+    { title: "By", width: "7rem", wide: true, cell: ({ by }) => displayText(by, 60) },
     {
       title: "",
       width: "6rem",

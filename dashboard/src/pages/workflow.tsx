@@ -4,9 +4,11 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Failure, change, get, servicePath } from "../lib/api";
 import { duration, megabytes, displayText, localTime, oneDecimal } from "../lib/format";
 import { useLive } from "../lib/live";
+import { link, useQuery } from "../lib/route";
 import { Action } from "../parts/actions";
 import { Badge, Panel, type Tone } from "../parts/basics";
 import { Log } from "../parts/log";
+import { Placement } from "../parts/placement";
 import { type Column, Table } from "../parts/table";
 
 const api = (path: string) => servicePath("workflow", path);
@@ -85,21 +87,21 @@ export function Workflow({ selected }: { selected: string }) {
   const queue = useLive("queue", (signal) =>
     get<{ count: number; queue: QueuedJob[] }>(api("/v0/queue?limit=1000"), signal), 3_000);
   const { jobs, error } = useJobs();
-  const [filter, setFilter] = useState("");
+  const [filter, setFilter] = useQuery("q");
   const list = (jobs ?? []).filter(({ task_id, state }) => `${task_id} ${state}`.toLowerCase().includes(filter.toLowerCase()));
 
   const waiting: Column<QueuedJob>[] = [
-    { title: "Job", width: "2fr", cell: ({ task_id }) => <span title={displayText(task_id, 300)}>{displayText(task_id, 200)}</span> },
+    { title: "Job", width: "2fr", cell: ({ task_id }) => <a href={link("workflow", task_id)} title={displayText(task_id, 300)}>{displayText(task_id, 200)}</a> },
     { title: "Waits", width: "6rem", cell: ({ waited }) => duration(waited) },
-    { title: "Priority", width: "5rem", end: true, cell: ({ priority }) => priority },
-    { title: "Needs", width: "9rem", cell: ({ cpus, mem }) => `${oneDecimal(cpus)} CPUs, ${megabytes(mem)}` },
+    { title: "Priority", width: "5rem", end: true, wide: true, cell: ({ priority }) => priority },
+    { title: "Needs", width: "9rem", wide: true, cell: ({ cpus, mem }) => `${oneDecimal(cpus)} CPUs, ${megabytes(mem)}` },
     { title: "Why", width: "3fr", cell: ({ reason: { message, advice } }) => <span title={displayText(`${message}. ${advice ?? ""}`)}>{displayText(message, 500)}</span> },
   ];
   const columns: Column<Job>[] = [
-    { title: "Job", width: "3fr", cell: ({ task_id }) => <a href={`#/workflow/${encodeURIComponent(task_id)}`}>{displayText(task_id, 200)}</a> },
-    { title: "State", width: "7rem", cell: ({ state }) => <Badge tone={tone(state)}>{displayText(state.replace(/^TASK_/, "").toLowerCase(), 30)}</Badge> },
-    { title: "Message", width: "3fr", cell: ({ message }) => <span title={displayText(message)}>{displayText(message, 300)}</span> },
-    { title: "Changed", width: "9rem", cell: ({ at }) => localTime(at) },
+    { title: "Job", width: "3fr", sort: ({ task_id }) => task_id, cell: ({ task_id }) => <a href={`#/workflow/${encodeURIComponent(task_id)}`}>{displayText(task_id, 200)}</a> },
+    { title: "State", width: "7rem", sort: ({ state }) => state, cell: ({ state }) => <Badge tone={tone(state)}>{displayText(state.replace(/^TASK_/, "").toLowerCase(), 30)}</Badge> },
+    { title: "Message", width: "3fr", wide: true, cell: ({ message }) => <span title={displayText(message)}>{displayText(message, 300)}</span> },
+    { title: "Changed", width: "9rem", wide: true, sort: ({ at }) => at, cell: ({ at }) => localTime(at) },
     {
       title: "",
       width: "4.5rem",
@@ -131,11 +133,15 @@ export function Workflow({ selected }: { selected: string }) {
       >
         <Table label="Jobs" rows={list} columns={columns} id={({ task_id }) => task_id} selected={selected} empty="No job is known." height={12} />
       </Panel>
+      {selected && queue.value?.queue.some(({ task_id }) => task_id === selected) && <Placement key={selected} parameter="job" id={selected} />}
       {selected && (
         <Panel title={`Output of ${displayText(selected, 200)}`} aside={<a href="#/workflow" aria-label="Close the output">✕</a>}>
           <Log
             title={selected}
-            source={(stream, offset) => api(`/v0/task/${encodeURIComponent(selected)}/log?stream=${stream}&offset=${offset ?? 0}`)}
+            source={(stream, offset, length) => {
+              const more = length === undefined ? "" : `&length=${length}`;
+              return api(`/v0/task/${encodeURIComponent(selected)}/log?stream=${stream}&offset=${offset ?? 0}${more}`);
+            }}
           />
         </Panel>
       )}

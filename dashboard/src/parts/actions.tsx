@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { createContext } from "preact";
-import { useContext, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 import { Failure } from "../lib/api";
 import { displayText } from "../lib/format";
 import { Modal } from "./basics";
@@ -29,7 +29,10 @@ interface Change {
   label: string;
   /** The effect of the change, as a question. */
   question: string;
-  detail?: string;
+  /** What the change affects; a function finds it out when the question is asked. */
+  detail?: string | (() => Promise<string>);
+  /** A name that must be typed, for changes that cannot be undone. */
+  confirmName?: string;
   danger?: boolean;
   /** An input for a number. */
   number?: { label: string; value: number; max: number };
@@ -63,6 +66,14 @@ export function Question(props: Change & { close: () => void }) {
   const { notify } = useContext(Session);
   const [busy, setBusy] = useState(false);
   const [number, setNumber] = useState(props.number?.value ?? 0);
+  const [typed, setTyped] = useState("");
+  const [detail, setDetail] = useState(typeof props.detail === "string" ? props.detail : "");
+  useEffect(() => {
+    if (typeof props.detail === "function") {
+      props.detail().then(setDetail, (error: unknown) => setDetail(`What it affects is not known: ${displayText(error, 300)}`));
+    }
+  }, []);
+  const { confirmName } = props;
 
   const confirm = async () => {
     setBusy(true);
@@ -78,7 +89,7 @@ export function Question(props: Change & { close: () => void }) {
 
   return (
     <Modal title={props.question} close={props.close}>
-      {props.detail && <p>{props.detail}</p>}
+      {detail && <p>{detail}</p>}
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -98,11 +109,17 @@ export function Question(props: Change & { close: () => void }) {
             />
           </label>
         )}
+        {confirmName !== undefined && (
+          <label>
+            Type {displayText(confirmName, 200)}
+            <input type="text" required autocomplete="off" spellcheck={false} value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+          </label>
+        )}
         <menu>
           <button type="button" onClick={props.close}>
             Cancel
           </button>
-          <button type="submit" class={props.danger ? "danger" : "primary"} disabled={busy}>
+          <button type="submit" class={props.danger ? "danger" : "primary"} disabled={busy || (confirmName !== undefined && typed !== confirmName)}>
             {busy ? "Working…" : props.label}
           </button>
         </menu>

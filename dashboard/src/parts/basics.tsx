@@ -36,10 +36,17 @@ export function Panel(props: {
   );
 }
 
+export type PanelError = Failure | undefined;
+
 function errorText(error: Failure): string {
   const text = displayText(error.message, 500);
   if (error.status === 0) return `Request failed: ${text}. Retrying.`;
   return error.status > 0 ? `Error ${error.status}: ${text}` : text;
+}
+
+/** A sentence of the daemon, in which commands stand between backticks. */
+export function Prose({ text }: { text: string }) {
+  return <>{displayText(text).split("`").map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part))}</>;
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {
@@ -100,7 +107,7 @@ export function Sparkline(props: { label: string; values: number[]; text: string
 }
 
 /** A modal dialog, which keeps the keyboard focus. */
-export function Modal(props: { title: string; close: () => void; children: ComponentChildren }) {
+export function Modal(props: { title: string; close: () => void; children: ComponentChildren; wide?: boolean }) {
   const box = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const dialog = box.current;
@@ -108,7 +115,7 @@ export function Modal(props: { title: string; close: () => void; children: Compo
     return () => dialog?.close();
   }, []);
   return (
-    <dialog ref={box} aria-label={props.title} onCancel={props.close}>
+    <dialog ref={box} class={props.wide ? "wide" : ""} aria-label={props.title} onCancel={props.close}>
       <h2>{props.title}</h2>
       {props.children}
     </dialog>

@@ -1,7 +1,7 @@
 /** A table of any length (virtual scrolling): the page contains only the rows in view and a few more. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Empty } from "./basics";
 
 export interface Column<T> {
@@ -10,6 +10,35 @@ export interface Column<T> {
   width: string;
   cell: (row: T) => ComponentChildren;
   end?: boolean;
+  /** The value by which the table can be sorted. */
+  sort?: (row: T) => string | number;
+  /** Whether the column is left out on a narrow page, so that names stay readable. */
+  wide?: boolean;
+}
+
+/** The width below which columns are left out. */
+const NARROW = "(max-width: 46rem)";
+/** The least width of the first column, which has the names. */
+const FIRST_WIDTH = "6rem";
+
+function useNarrow(): boolean {
+  const [narrow, setNarrow] = useState(() => matchMedia(NARROW).matches);
+  useEffect(() => {
+    const query = matchMedia(NARROW);
+    const changed = () => setNarrow(query.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, []);
+  return narrow;
+}
+
+/** The rows in the order of a column; equal ones keep their order. */
+export function sorted<T>(rows: readonly T[], value: ((row: T) => string | number) | undefined, descending: boolean): readonly T[] {
+  if (!value) return rows;
+  const sign = descending ? -1 : 1;
+  const keyed = rows.map((row) => ({ row, key: value(row) }));
+  keyed.sort((a, b) => (a.key < b.key ? -sign : a.key > b.key ? sign : 0));
+  return keyed.map(({ row }) => row);
 }
 
 const ROW_HEIGHT = 34;
@@ -30,13 +59,19 @@ export function Table<T>(props: {
 }) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
-  const { columns, label } = props;
-  const rows = props.rows.length > MAX_ROWS ? props.rows.slice(0, MAX_ROWS) : props.rows;
+  const [order, setOrder] = useState({ title: "", descending: false });
+  const narrow = useNarrow();
+  const { label } = props;
+  const columns = narrow ? props.columns.filter(({ wide }) => !wide) : props.columns;
+  const value = columns.find(({ title }) => title === order.title)?.sort;
+  const ordered = useMemo(() => sorted(props.rows, value, order.descending), [props.rows, order, value === undefined]);
+  const rows = ordered.length > MAX_ROWS ? ordered.slice(0, MAX_ROWS) : ordered;
   const inView = props.height ?? 16;
   const height = Math.min(rows.length, inView) * ROW_HEIGHT;
   const first = Math.max(0, Math.min(Math.floor(top / ROW_HEIGHT), rows.length - inView) - EXTRA_ROWS);
   const last = Math.min(rows.length, first + inView + 2 * EXTRA_ROWS);
-  const tracks = { gridTemplateColumns: columns.map(({ width }) => `minmax(0, ${width})`).join(" ") };
+  const tracks = { gridTemplateColumns: columns.map(({ width }, at) => `minmax(${at === 0 ? FIRST_WIDTH : 0}, ${width})`).join(" ") };
+  const direction = (title: string) => (title !== order.title ? "none" : order.descending ? "descending" : "ascending");
 
   // A shorter list may end before the old scroll position.
   useEffect(() => {
@@ -48,9 +83,15 @@ export function Table<T>(props: {
     <div class="table" role="table" aria-label={label} aria-rowcount={rows.length + 1}>
       <div role="rowgroup">
         <div class="row head" role="row" aria-rowindex={1} style={tracks}>
-          {columns.map(({ title, end }) => (
-            <span role="columnheader" class={end ? "end" : ""} key={title}>
-              {title}
+          {columns.map(({ title, end, sort }) => (
+            <span role="columnheader" class={end ? "end" : ""} key={title} aria-sort={sort && direction(title)}>
+              {sort ? (
+                <button type="button" class="plain" onClick={() => setOrder({ title, descending: title === order.title && !order.descending })}>
+                  {title} {title === order.title && (order.descending ? "▾" : "▴")}
+                </button>
+              ) : (
+                title
+              )}
             </span>
           ))}
         </div>
