@@ -86,7 +86,7 @@ describe("find", () => {
   test("every word must fit, and names that begin with it come first", () => {
     const item = (kind: string, name: string, detail = ""): Item => ({ kind, name, detail, href: "#/" });
     const items = [item("task", "shop_web.1", "host-a"), item("app", "/other/myweb"), item("app", "/shop/web"), item("app", "/shop/website"), item("agent", "host-a")];
-    expect(search(items, "web").map(({ name }) => name)).toEqual(["/shop/web", "/shop/website", "shop_web.1", "/other/myweb"]);
+    expect(search(items, "web").map(({ name }) => name)).toEqual(["/shop/web", "/shop/website", "/other/myweb", "shop_web.1"]);
     expect(search(items, "host-a task").map(({ name }) => name)).toEqual(["shop_web.1"]);
     expect(search(items, " ")).toEqual([]);
     expect(search(Array.from({ length: 1000 }, (_, at) => item("app", `/a${at}`)), "a", 10)).toHaveLength(10);

@@ -140,14 +140,22 @@ interface Schema {
   type?: string | string[];
 }
 
+interface Description {
+  components: { schemas: Partial<Record<string, { properties?: Record<string, Schema> }>> };
+}
+
 /** The members of a definition, as the API describes them. */
 function Members() {
   const [members, setMembers] = useState<[string, Schema][]>();
   const [open, setOpen] = useState(false);
   useEffect(() => {
     if (!open || members) return;
-    get<{ components: { schemas: { AppInput?: { properties?: Record<string, Schema> } } } }>(servicePath("apps", "/v2/openapi.json")).then(
-      ({ components }) => setMembers(Object.entries(components.schemas.AppInput?.properties ?? {})),
+    get<Description>(servicePath("apps", "/v2/openapi.json")).then(
+      ({ components: { schemas } }) => {
+        const described = { ...schemas.AppInfo?.properties, ...schemas.App?.properties };
+        const input = Object.entries(schemas.AppInput?.properties ?? {});
+        setMembers(input.map(([name, schema]) => [name, { description: described[name]?.description, ...schema }]));
+      },
       () => setMembers([]),
     );
   }, [open]);

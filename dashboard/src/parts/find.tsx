@@ -83,7 +83,7 @@ export function Find({ overview, close }: { overview: Overview | undefined; clos
     close();
   };
   return (
-    <Modal title="Find" close={close}>
+    <Modal title="Find" close={close} wide>
       <input
         ref={input}
         type="search"

@@ -4,10 +4,11 @@ import { displayText, megabytesOf, oneDecimal } from "../lib/format";
 import { link } from "../lib/route";
 import type { Agent } from "../pages/cluster";
 import { Empty } from "./basics";
+import { sorted } from "./table";
 
 const RESOURCES = ["cpus", "mem", "disk", "gpus"];
 /** Agents that are shown; further ones are in the list. */
-const MAX_CELLS = 2000;
+const MAX_CELLS = 1000;
 
 /** The used share of the resource that is used most, from 0 to 1. */
 export function use(agent: Agent): number {
@@ -33,12 +34,12 @@ function word(agent: Agent): string {
 
 export function HeatMap({ agents }: { agents: Agent[] }) {
   if (agents.length === 0) return <Empty>No agent is registered.</Empty>;
-  const sorted = [...agents].sort((a, b) => use(b) - use(a)).slice(0, MAX_CELLS);
+  const shown = sorted(agents, use, true).slice(0, MAX_CELLS);
   const named = agents.length <= 40;
   return (
     <>
       <ul class={named ? "heat named" : "heat"}>
-        {sorted.map((agent) => {
+        {shown.map((agent) => {
           const level = agent.state === "active" ? `level${Math.min(9, Math.floor(use(agent) * 10))}` : "away";
           const text = displayText(description(agent), 400);
           return (
