@@ -6,7 +6,7 @@
 
 import assert from "node:assert/strict";
 import { accessible, act, open, withPage } from "./browser.mjs";
-import { APPS, TASKS_OF_FIRST, start } from "./standin.mjs";
+import { APPS, HOSTILE, TASKS_OF_FIRST, start } from "./standin.mjs";
 
 const daemon = await start(process.env.DIST);
 try {
@@ -101,6 +101,43 @@ try {
     await accessible(page, "rollout");
     assert.match(await act(page, shadow, "Promote"), /2\.0\.0 is promoted/);
     await shadow.waitFor({ state: "detached" });
+
+    // Markup, colours of terminals and marks of direction stay text on every page.
+    daemon.state.hostile = true;
+    daemon.send();
+    const name = encodeURIComponent(HOSTILE);
+    const visible = "<img src=x onerror=alert(1)><script>alert(2)</script>\\u001b[31m\\u202eevil";
+    for (const [address, place] of [
+      ["overview", (at) => at.getByRole("region", { name: "Problems (1)" })],
+      [`apps/${name}`, (at) => at.getByRole("region", { name: `/${visible}`, exact: true }).getByRole("alert")],
+      [`apps/${name}`, (at) => at.getByRole("table", { name: "Tasks", exact: true })],
+      [`apps/${name}`, (at) => at.getByRole("table", { name: "Ended tasks" })],
+      [`apps/${name}`, (at) => at.getByRole("region", { name: "Deployment", exact: true })],
+      [`apps/${name}`, (at) => at.getByRole("region", { name: "What happened" })],
+      ["deployments/d-1", (at) => at.getByRole("region", { name: "Steps" })],
+      [`agents/${name}`, (at) => at.getByRole("region", { name: "Reservations" })],
+      ["cluster", (at) => at.getByRole("table", { name: "Agents" })],
+      ["events", (at) => at.getByRole("table", { name: "Events" })],
+    ]) {
+      await page.goto(`${daemon.origin}/ui/#/${address}`);
+      await place(page).getByText("\\u202eevil").first().waitFor();
+      assert.equal(await page.locator("img[src=x], main script").count(), 0, address);
+      assert.ok(!/[\u001b\u202e]/.test(await page.evaluate(() => document.body.innerText)), address);
+    }
+    await page.goto(`${daemon.origin}/ui/#/apps/${name}`);
+    await page.getByRole("button", { name: "Explain" }).click();
+    await page.getByRole("region", { name: "Placement" }).getByText(`${visible}`).first().waitFor();
+    await page.getByLabel("Compare with a version").selectOption({ index: 1 });
+    await page.locator(".difference .added").getByText("\\u202eevil").waitFor();
+    await page.getByRole("button", { name: "Edit" }).click();
+    assert.ok((await page.getByLabel("Definition as JSON").inputValue()).includes("\\u202eevil"));
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+k");
+    await page.getByRole("dialog").getByRole("combobox").fill("onerror");
+    await page.getByRole("option").filter({ hasText: "\\u202eevil" }).first().waitFor();
+    await page.keyboard.press("Escape");
+    await accessible(page, "hostile texts");
+    daemon.state.hostile = false;
 
     // A wrong password, another version of the daemon, and another version of the API.
     daemon.state.locked = true;

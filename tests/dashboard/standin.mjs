@@ -21,7 +21,11 @@ const tasks = () => Array.from({ length: TASKS_OF_FIRST }, (_, at) => ({
   state: "TASK_RUNNING", ports: [31000 + (at % 1000)], startedAt: "2026-01-01T00:00:00.000Z",
 }));
 
-function overview({ api, version }) {
+/** A text that must stay text: markup, a colour of a terminal, and a mark that reverses the direction. */
+export const HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u001b[31m\u202eevil";
+
+function overview({ api, version, hostile }) {
+  const problems = hostile ? [{ severity: "error", source: HOSTILE, message: `/${HOSTILE}: ${HOSTILE}`, advice: `\`${HOSTILE}\` ${HOSTILE}`, subject: `/${HOSTILE}`, since: HOSTILE }] : [];
   return {
     version, api, hostname: "stand-in", uptime_seconds: 1, ready: true,
     services: [
@@ -29,7 +33,7 @@ function overview({ api, version }) {
       { name: "kubernetes.blue", ready: true, ports: [] },
     ],
     cluster: { masters: [], reachable: true, error: null, leader: "m:5050", version: "1.11.0", agents: { total: 0, active: 0, inactive: [] }, resources: {} },
-    process: null, problems: [],
+    process: null, problems,
   };
 }
 
@@ -42,6 +46,24 @@ const AGENTS = Array.from({ length: 3000 }, (_, at) => ({
 const HISTORY = {
   start: 1_767_225_600, step: 10,
   series: { tasks: { unit: "tasks", values: Array.from({ length: 360 }, (_, at) => (at < 60 ? null : at)) } },
+};
+
+/** An agent, an app and a deployment whose every text is hostile. */
+const AGENT = { id: HOSTILE, host: HOSTILE, state: HOSTILE, version: HOSTILE, attributes: { [HOSTILE]: HOSTILE }, total: { cpus: 1, [HOSTILE]: 1 }, used: { cpus: 1 }, offered: {}, reserved: { [HOSTILE]: { [HOSTILE]: 1 } } };
+const APP = {
+  ...apps[1], id: `/${HOSTILE}`, cmd: HOSTILE, labels: { [HOSTILE]: HOSTILE }, dependencies: [`/${HOSTILE}`], instances: 1,
+  failing: { kind: HOSTILE, count: 2, since: HOSTILE, message: HOSTILE, advice: HOSTILE },
+  lastTaskFailure: { taskId: HOSTILE, state: HOSTILE, message: HOSTILE, host: HOSTILE, slaveId: HOSTILE, timestamp: HOSTILE },
+  readinessCheckResults: [{ name: HOSTILE, taskId: HOSTILE, ready: false }],
+  tasks: [{ id: HOSTILE, host: HOSTILE, slaveId: HOSTILE, state: HOSTILE, ports: [], healthCheckResults: [{ alive: false, lastFailureCause: HOSTILE }] }],
+};
+const DEPLOYMENT = {
+  id: "d-1", version: HOSTILE, affectedApps: [`/${HOSTILE}`], currentStep: 1, totalSteps: 1,
+  steps: [{ actions: [{ action: HOSTILE, app: `/${HOSTILE}` }] }], currentActions: [{ action: HOSTILE, app: `/${HOSTILE}` }],
+};
+const PLACEMENT = {
+  subscribed: true, matchers: [HOSTILE], constraints: [HOSTILE], agents: 1, accepted: 0, instances: 1, placed: 0,
+  refusals: [{ condition: HOSTILE, agents: 1, values: [{ value: HOSTILE, agents: 1 }], examples: [HOSTILE] }], failure: { message: HOSTILE },
 };
 
 const member = (number, state) => ({ number, id: `agent-${number}`, state, host: state && "host-1", ports: [], node: state && `node-${number}` });
@@ -84,7 +106,7 @@ const DELAYED = {
 
 /** Starts it on a free port; `state` can be changed while it runs. */
 export async function start(dist) {
-  const state = { api: 1, version: "0.1.0", locked: false, queue: "fine", promoted: false, scaled: "" };
+  const state = { hostile: false, api: 1, version: "0.1.0", locked: false, queue: "fine", promoted: false, scaled: "" };
   const streams = new Set();
   const eventStreams = new Set();
   const server = createServer((request, response) => {
@@ -111,14 +133,20 @@ export async function start(dist) {
       response.on("close", () => streams.delete(response));
     } else if (path === `${api}/events`) {
       response.writeHead(200, { "Content-Type": "text/event-stream" });
-      response.write("event: event_stream_attached\ndata: {}\n\n");
+      const event = state.hostile ? { eventType: "status_update_event", appId: `/${HOSTILE}`, taskStatus: HOSTILE, message: HOSTILE, host: HOSTILE, timestamp: HOSTILE } : {};
+      response.write(`event: ${event.eventType ?? "event_stream_attached"}\ndata: ${JSON.stringify(event)}\n\n`);
       eventStreams.add(response);
       response.on("close", () => eventStreams.delete(response));
     } else if (path === "/v1/user") json({ user: null, read_only: false });
     else if (path === `${api}/apps`) json({ apps });
     else if (path === `${api}/apps/team-0/service-0`) json({ app: { ...apps[0], tasks: tasks() } });
     else if (path === `${api}/tasks`) json({ tasks: tasks() });
-    else if (path === "/v1/cluster/agents") json({ agents: AGENTS });
+    else if (path === "/v1/cluster/agents") json({ agents: state.hostile ? [...AGENTS.slice(0, 10), AGENT] : AGENTS });
+    else if (path === `${api}/deployments` && state.hostile) json([DEPLOYMENT]);
+    else if (decodeURIComponent(path) === `${api}/apps/${HOSTILE}`) json({ app: APP });
+    else if (decodeURIComponent(path) === `${api}/apps/${HOSTILE}/versions`) json({ versions: [HOSTILE, APP.version] });
+    else if (decodeURIComponent(path) === `${api}/apps/${HOSTILE}/versions/${HOSTILE}`) json({ ...APP, cmd: "old" });
+    else if (path === "/v1/plugins/explain/matcher") json(PLACEMENT);
     else if (path === "/v1/history") json(HISTORY);
     else if (path === `${api}/pods/::status`) json([]);
     else if (path === `${api}/deployments`) json([]);

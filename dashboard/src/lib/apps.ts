@@ -46,7 +46,7 @@ export interface Task {
   stagedAt?: string;
   version?: string;
   healthCheckResults?: HealthResult[];
-  checkResult?: unknown;
+  checkResult?: { http?: { statusCode: number }; tcp?: { succeeded: boolean }; command?: { exitCode: number } } | null;
   checkFailure?: { reason: string; message: string } | null;
 }
 
@@ -113,8 +113,12 @@ export function healthOf(task: Task): { word: string; tone: Tone; reason: string
     const cause = failing.lastFailureCause ?? "no cause is known";
     return { word: "unhealthy", tone: "bad", reason: `${displayText(cause, 300)}${times > 1 ? `, ${times} times` : ""}` };
   }
+  const check = task.checkResult;
+  if (check?.http && (check.http.statusCode < 200 || check.http.statusCode > 299)) return { word: "check fails", tone: "warn", reason: `status ${check.http.statusCode}` };
+  if (check?.tcp?.succeeded === false) return { word: "check fails", tone: "warn", reason: "no connection" };
+  if (check?.command && check.command.exitCode !== 0) return { word: "check fails", tone: "warn", reason: `exit code ${check.command.exitCode}` };
   if (task.checkFailure) return { word: "no result", tone: "warn", reason: displayText(task.checkFailure.message, 300) };
-  if (results.length > 0) return { word: "healthy", tone: "good", reason: "" };
+  if (results.length > 0 || check) return { word: "healthy", tone: "good", reason: "" };
   return { word: "", tone: "dull", reason: "" };
 }
 

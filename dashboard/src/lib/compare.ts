@@ -1,6 +1,7 @@
 /** What differs between two definitions. */
 
 import { diffLines } from "diff";
+import { visible } from "./format";
 
 export interface Line {
   sign: "+" | "-" | " " | "…";
@@ -18,7 +19,8 @@ const ADDED = new Set([
 /** A definition without what the daemon adds, as text. */
 export function definitionText(app: object): string {
   const entries = Object.entries(app).filter(([name]) => !ADDED.has(name));
-  return JSON.stringify(Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1))), null, 2);
+  // An editor would show marks of direction as what they do; as escapes of JSON they mean the same.
+  return visible(JSON.stringify(Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1))), null, 2));
 }
 
 /** The lines that were removed and added, with a few that stay; empty: nothing differs. */

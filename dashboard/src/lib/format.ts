@@ -8,7 +8,12 @@ export function displayText(value: unknown, max = 2000): string {
   if (value === null || value === undefined) return "";
   const text = typeof value === "string" ? value : typeof value === "object" ? JSON.stringify(value) : String(value);
   const truncated = text.length > max ? `${text.slice(0, max)}…` : text;
-  return truncated.replace(HIDDEN_CHARACTERS, (c) =>
+  return visible(truncated);
+}
+
+/** A text with hidden characters made visible, as JSON writes them. */
+export function visible(text: string): string {
+  return text.replace(HIDDEN_CHARACTERS, (c) =>
     c === "\n" || c === "\t" ? c : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
 }

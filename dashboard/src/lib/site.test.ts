@@ -40,6 +40,8 @@ describe("apps", () => {
     const task = { id: "t", host: "h", slaveId: "S", state: "TASK_RUNNING" };
     expect(healthOf({ ...task, healthCheckResults: [{ alive: true }, { alive: false, consecutiveFailures: 9, lastFailureCause: "404 Not Found" }] }).reason).toBe("404 Not Found, 9 times");
     expect(healthOf({ ...task, checkFailure: { reason: "x", message: "no plugin" } })).toEqual({ word: "no result", tone: "warn", reason: "no plugin" });
+    expect(healthOf({ ...task, checkResult: { command: { exitCode: 2 } } })).toEqual({ word: "check fails", tone: "warn", reason: "exit code 2" });
+    expect(healthOf({ ...task, checkResult: { http: { statusCode: 200 } } }).word).toBe("healthy");
     expect(healthOf(task).word).toBe("");
   });
 

@@ -43,6 +43,14 @@ describe("compare", () => {
   });
 });
 
+describe("definition", () => {
+  test("marks of direction are escapes in the editor, and survive it", () => {
+    const text = definitionText({ id: "/a", cmd: "a\u202eb\u001b" });
+    expect(text).toContain('"a\\u202eb\\u001b"');
+    expect(JSON.parse(text)).toEqual({ id: "/a", cmd: "a\u202eb\u001b" });
+  });
+});
+
 describe("units", () => {
   test("values are shown in the unit that people read", () => {
     expect([
