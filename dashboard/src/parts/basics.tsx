@@ -1,7 +1,7 @@
 /** Small components that every page uses. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Failure } from "../lib/api";
 import { displayText } from "../lib/format";
 
@@ -109,13 +109,14 @@ export function Sparkline(props: { label: string; values: number[]; text: string
 /** A modal dialog, which keeps the keyboard focus. */
 export function Modal(props: { title: string; close: () => void; children: ComponentChildren; wide?: boolean }) {
   const box = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Before the browser paints, so that a key that is pressed right after reaches the dialog.
+  useLayoutEffect(() => {
     const dialog = box.current;
     dialog?.showModal();
     return () => dialog?.close();
   }, []);
   return (
-    <dialog ref={box} class={props.wide ? "wide" : ""} aria-label={props.title} onCancel={props.close}>
+    <dialog ref={box} class={props.wide ? "wide" : ""} aria-label={props.title} onCancel={props.close} onClose={props.close}>
       <h2>{props.title}</h2>
       {props.children}
     </dialog>

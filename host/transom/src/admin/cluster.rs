@@ -84,7 +84,7 @@ struct AgentView {
     total: BTreeMap<String, f64>,
     used: BTreeMap<String, f64>,
     offered: BTreeMap<String, f64>,
-    /// What is reserved, by role; absent if nothing is.
+    /// Reserved resources by role; absent without a reservation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     reserved: BTreeMap<String, BTreeMap<String, f64>>,
 }
