@@ -91,7 +91,13 @@ export async function act(page, scope, label, fill) {
 /** Writes a screenshot for the manual, where somebody wants them. */
 export async function screenshot(page, name) {
   const dir = process.env.TRANSOM_SCREENSHOTS;
-  if (dir) await page.screenshot({ path: join(dir, `${name}.png`) });
+  if (!dir) return;
+  await page.evaluate(() => {
+    document.querySelectorAll(".notices button").forEach((button) => button.click());
+    scrollTo(0, 0);
+  });
+  await page.locator(".notices .notice").first().waitFor({ state: "detached" });
+  await page.screenshot({ path: join(dir, `${name}.png`) });
 }
 
 /** Waits until `check` neither throws nor returns false. */

@@ -33,6 +33,7 @@ for (const app of [
   { id: "/shop/web", cmd: hello, cpus: 0.1, mem: 32, instances: 2 },
   { id: "/shop/db/main", cmd: hello, cpus: 0.1, mem: 64, instances: 1 },
   { id: "/waits", cmd: "sleep 1000", cpus: 64, mem: 32, instances: 1, constraints: [["rack", "CLUSTER", SCRIPT]] },
+  { id: "/crash", cmd: "echo about to die >&2; exit 3", cpus: 0.1, mem: 32 },
   { id: "/named", cmd: `echo '${SCRIPT}${ANSI}'; sleep 1000`, cpus: 0.1, mem: 32, labels: { owner: SCRIPT } },
 ]) {
   await send("POST", `${apps}/v2/apps`, app);
@@ -333,6 +334,16 @@ await withPage(admin, {}, async (page) => {
   await find("main.db.shop.marathon name", "name", "Discovery");
   await page.getByRole("cell", { name: /^127\.0\.0\./ }).first().waitFor();
   await open(page, "Cluster");
+
+  // The overview begins with a crash loop; its app's page has the reason and the output of ended tasks.
+  await open(page, "Overview");
+  await page.getByRole("region", { name: /^Problems \(\d+\)/ }).getByRole("link", { name: "/crash" }).first().click();
+  await page.getByRole("region", { name: "/crash", exact: true }).getByRole("alert").getByText(/crash loop: failed \d+ times/).waitFor();
+  await tasks.getByRole("table", { name: "Ended tasks" }).getByText("Command exited with status 3").first().waitFor();
+  await tasks.getByRole("button", { name: /^Log of the ended task crash\./ }).first().click();
+  await tasks.getByRole("button", { name: "stderr" }).click();
+  await tasks.locator("pre").getByText("about to die").first().waitFor();
+  await accessible(page, "app in a crash loop");
 
   // Names stay readable on every width.
   for (const width of [1440, 1024, 390]) {

@@ -17,6 +17,8 @@ export interface Line {
 }
 
 const HEIGHT = 140;
+/** The least time, in seconds, that an axis covers: a daemon that has just started has few values. */
+const LEAST_TIME = 600;
 /** Distances between the lines of an axis of sizes. */
 const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
@@ -66,7 +68,7 @@ export function Plot({ title, history, lines }: { title: string; history: Histor
         height: HEIGHT,
         legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-        scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
+        scales: { x: { range: (_, min, max) => [Math.min(min, max - LEAST_TIME), max] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
         axes: [
           { ...axis, size: 30, values: (_, splits) => splits.map((one) => new Date(one * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
           { ...axis, size: 74, incrs: unit === "MB" || unit === "bytes" ? BINARY : undefined, values: (_, splits) => splits.map((one) => withUnit(one, unit)) },
