@@ -29,7 +29,7 @@ export function Tasks(props: { id: string; tasks: Task[]; old: ReadonlySet<strin
       sort: (task) => healthOf(task).word,
       cell: (task) => {
         const { word, tone, reason } = healthOf(task);
-        return word ? <span title={reason}><Badge tone={tone}>{word}</Badge> {reason}</span> : <small>{stateWord(task.state)}</small>;
+        return word ? <span title={reason}><Badge tone={tone}>{word}</Badge> {reason}</span> : <small class="narrow">{stateWord(task.state)}</small>;
       },
     },
     {
