@@ -57,7 +57,7 @@ const fn all(name: &'static str) -> Samples {
 }
 
 const MINUTE: f64 = 60.0;
-const REQUESTS: &str = "status";
+const STATUS: &str = "status";
 
 /// The offered series.
 #[rustfmt::skip]
@@ -90,8 +90,8 @@ const SERIES: &[Series] = &[
         all("transom_kubernetes_api_requests_total"), all("transom_discovery_http_requests_total"),
     ], 1.0),
     rate("api_errors", "1/s", &[
-        ("transom_admin_api_requests_total", REQUESTS, FAILED), ("transom_apps_api_requests_total", REQUESTS, FAILED),
-        ("transom_workflow_api_requests_total", REQUESTS, FAILED), ("transom_kubernetes_api_requests_total", REQUESTS, FAILED),
+        ("transom_admin_api_requests_total", STATUS, FAILED), ("transom_apps_api_requests_total", STATUS, FAILED),
+        ("transom_workflow_api_requests_total", STATUS, FAILED), ("transom_kubernetes_api_requests_total", STATUS, FAILED),
         ("transom_discovery_http_requests_total", "code", FAILED),
     ], 1.0),
     mean("api_seconds", "transom_apps_api_seconds"),
@@ -194,8 +194,9 @@ impl Ring {
             let series_document = json!({"unit": series.unit, "values": Value::Array(values)});
             (series.name.to_owned(), series_document)
         });
-        let before = self.rows.len().saturating_sub(1) as i64 * STEP.as_secs() as i64;
-        json!({"start": end - before, "step": STEP.as_secs(), "series": columns.collect::<Map<_, _>>()})
+        let before = STEP * self.rows.len().saturating_sub(1) as u32;
+        let start = end - i64::try_from(before.as_secs()).unwrap_or_default();
+        json!({"start": start, "step": STEP.as_secs(), "series": columns.collect::<Map<_, _>>()})
     }
 }
 
@@ -437,7 +438,7 @@ mod tests {
         }
         let names: std::collections::BTreeSet<_> = SERIES.iter().map(|series| series.name).collect();
         assert_eq!(names.len(), SERIES.len());
-        let bytes = std::mem::size_of::<Row>() * LENGTH + document.to_string().len();
+        let bytes = size_of::<Row>() * LENGTH + document.to_string().len();
         assert!(bytes < 1 << 20, "{bytes} bytes");
     }
 }
