@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
 use transom_cluster::agent::Agents;
@@ -78,6 +79,23 @@ impl Metrics {
 pub(crate) struct Placement {
     agents: Arc<dyn AgentList>,
     matcher: Arc<dyn MatchSessions>,
+}
+
+impl Placement {
+    /// Keeps known what pending instances need and no agent has.
+    fn survey(
+        self,
+        known: &Arc<Feasibility>,
+        scheduler: &Arc<dyn SchedulerApi>,
+        tracker: &TaskTracker,
+        token: &CancellationToken,
+    ) {
+        let (sets_in, sets) = watch::channel(ConstraintSets::default());
+        let (scheduler, known) = (Arc::clone(scheduler), Arc::clone(known));
+        tracker.spawn(feasibility::follow_pending(scheduler, sets_in, token.clone()));
+        let kept = feasibility::keep_current(known, self.agents, self.matcher, sets, token.clone());
+        tracker.spawn(kept);
+    }
 }
 
 /// The other parts of the daemon that the service uses, and its metrics.
@@ -205,18 +223,8 @@ impl Dependencies {
             snapshot: Arc::clone(snapshot),
         };
         let feasibility = Arc::new(Feasibility::default());
-        if let Some(Placement { agents, matcher }) = self.placement.clone() {
-            let (sets_in, sets) = watch::channel(ConstraintSets::default());
-            let scheduler = Arc::clone(&term.scheduler);
-            tracker.spawn(feasibility::follow_pending(scheduler, sets_in, token.clone()));
-            let known = Arc::clone(&feasibility);
-            tracker.spawn(feasibility::keep_current(
-                known,
-                agents,
-                matcher,
-                sets,
-                token.clone(),
-            ));
+        if let Some(placement) = self.placement.clone() {
+            placement.survey(&feasibility, &term.scheduler, &tracker, &token);
         }
         let core = super::start(stored, parts, &tracker, token.clone());
         let handles = Handles {

@@ -72,7 +72,7 @@ pub(super) fn failing(view: &SpecView) -> Option<Failing> {
         let agent = agent.filter(|agent| agents.len() < MAX_AGENTS && !agents.iter().any(|it| it == agent));
         agents.extend(agent.map(str::to_owned));
     }
-    worst.map(|finding| described(view, finding, agents, (instances, all)))
+    worst.map(|finding| described(view, &finding, agents, (instances, all)))
 }
 
 /// The first finding of an instance.
@@ -190,7 +190,7 @@ fn of_command(command: &str) -> String {
 }
 
 /// The sentence and the advice. `instances`: how many of all running ones.
-fn described(view: &SpecView, finding: Finding, agents: Vec<String>, instances: (u32, u32)) -> Failing {
+fn described(view: &SpecView, finding: &Finding, agents: Vec<String>, instances: (u32, u32)) -> Failing {
     let spec = &view.record.spec;
     let id = spec.id();
     let (kind, what, verb) = match finding.what {
