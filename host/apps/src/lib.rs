@@ -17,9 +17,9 @@
 //!   check-probe components. `health`: evaluates the results of health checks; pure.
 //!   `core::probing`: the effects of results. `bus`: events, filtered by the events component;
 //!   `callbacks`: posts them to URLs.
-//! * `failing`: why the instances of an app or pod fail, in one sentence for all who show it.
 //! * `start`, `runner`: leading and standing by. `core::term`: the wiring of a term.
 //!   `core::mirror`: the view of a standby.
+//! * `core::failing`: why the instances of an app or pod fail, in one sentence for all who show it.
 //! * [`migration`]: imports the state of a Marathon or of another store.
 //! * `api`: HTTP, one file per resource, and its OpenAPI document, which is generated. `policies`: the
 //!   plugins as traits, so that tests can script them.
@@ -57,7 +57,6 @@ mod core;
 mod deploy;
 mod error;
 mod explain;
-mod failing;
 mod health;
 mod ids;
 mod instance;
@@ -78,12 +77,12 @@ mod testing;
 mod time;
 mod tree;
 
+pub use self::core::failing::Failing;
 pub use self::core::term::Dependencies;
 pub use api::unknown_fields::{Definition, UnknownField, unknown_fields};
 pub use config::Config;
 pub use error::Error;
 pub use explain::Explainer;
-pub use failing::Failing;
 pub use runner::Runner;
 pub use settings::Settings;
 pub use start::start;

@@ -10,10 +10,10 @@ use transom_framework::Leader;
 use transom_replicas::Condition;
 use transom_scheduler::{Waiting, waiting};
 
+use crate::core::failing::{Failing, launch};
 use crate::core::snapshot::Snapshot;
 use crate::core::term::Handles;
 use crate::deploy::{ActionKind, Step};
-use crate::failing::{Failing, launch};
 use crate::ids::SpecId;
 use crate::model::Spec;
 use crate::time::Moment;

@@ -11,9 +11,9 @@ use super::app::{self, AppInfo, Embed};
 use super::pieces::{self, Elements};
 use super::pod_status::{self, PodStatus};
 use super::query::Query;
+use crate::core::failing;
 use crate::core::snapshot::Snapshot;
 use crate::core::spec_view::SpecView;
-use crate::failing;
 use crate::ids::{GroupId, SpecId};
 use crate::time::Moment;
 

@@ -57,12 +57,12 @@ use transom_web::{AccessRules, Caller, Forwarder, RequestMetrics};
 pub(crate) use self::pod_isolators::Isolators;
 use crate::config::Config;
 use crate::core::command::{Command, Origin, Rejection, Reply};
+use crate::core::failing::{self, Failing, stderr};
 use crate::core::mirror::CatchUp;
 use crate::core::persist::Repository;
 use crate::core::snapshot::Snapshot;
 use crate::core::spec_view::SpecView;
 use crate::core::term::Handles;
-use crate::failing::{self, Failing, stderr};
 use crate::policies::Policies;
 use crate::time::Moment;
 

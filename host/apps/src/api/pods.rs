@@ -20,9 +20,9 @@ use super::{Api, error, pieces, pod_status};
 use crate::core::command::{
     Command, Edit, KillOptions, KillResult, Origin, PodEdit, Rejection, StartedDeployment, TaskSelection,
 };
+use crate::core::failing;
 use crate::core::snapshot::Snapshot;
 use crate::core::spec_view::SpecView;
-use crate::failing;
 use crate::ids::{IdError, InstanceId, SpecId};
 use crate::instance::Instance;
 use crate::model::lengths::too_long;

@@ -17,6 +17,7 @@ mod commit;
 mod counts;
 mod deployments;
 pub(crate) mod ends;
+pub(crate) mod failing;
 pub(crate) mod failures;
 pub(crate) mod format;
 mod history;

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use transom_replicas::Condition;
 
 use super::snapshot::Snapshot;
-use crate::failing::{Failing, KINDS};
+use crate::core::failing::{Failing, KINDS};
 use crate::time::Moment;
 
 /// The counts of apps, pods, groups, instances and deployments. A standby counts what it reads from the

@@ -7,7 +7,7 @@ use transom_replicas::LaunchBackoff;
 
 use super::counts::InstanceCounts;
 use super::spec_view::SpecView;
-use crate::failing;
+use crate::core::failing;
 use crate::ids::SpecId;
 
 /// Counts over all apps and pods of a snapshot. A clone is cheap.
@@ -20,7 +20,7 @@ pub(crate) struct Totals {
     pub(crate) instances: InstanceCounts,
     /// Apps and pods with unhealthy instances, and how many.
     pub(crate) unhealthy: OrdMap<SpecId, u32>,
-    /// Apps and pods that may be in [`Failing`](crate::failing::Failing), which also depends on the
+    /// Apps and pods that may be in [`Failing`](crate::core::failing::Failing), which also depends on the
     /// time.
     pub(crate) failing: OrdMap<SpecId, Arc<SpecView>>,
     /// Apps and pods whose launches have a delay, which may be over.
