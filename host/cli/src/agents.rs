@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use serde_json::{Value, json};
 
 use crate::admin_port::Connection;
-use crate::completion;
+use crate::completion::{self, Admin};
 use crate::exit::Unavailable;
 use crate::list::{Cell, Column, ListOptions};
 use crate::output::{self, Output};
@@ -86,13 +87,16 @@ async fn agents(connection: &Connection) -> anyhow::Result<Vec<Value>> {
     Ok(agents)
 }
 
-/// The host names of agents and their states, for completion.
-pub(crate) async fn names(connection: &Connection) -> anyhow::Result<completion::Names> {
-    Ok(completion::listed(
-        &json!(agents(connection).await?),
-        "host",
-        "state",
-    ))
+/// Completes the host names of agents.
+fn complete_agents() -> ArgValueCompleter {
+    completion::completer(async || {
+        let Admin { connection } = completion::parsed()?;
+        Ok(completion::listed(
+            &json!(agents(&connection).await?),
+            "host",
+            "state",
+        ))
+    })
 }
 
 fn text<'a>(value: &'a Value) -> &'a str {
@@ -130,7 +134,7 @@ fn row(agent: &Value) -> Vec<Cell> {
 #[command(after_help = "Examples:\n  transom agents show node1\n  transom agents show node1 -o json")]
 pub struct Show {
     /// Host name or id of the agent, or the end of the id, such as `S3`.
-    #[arg(add = completion::agents())]
+    #[arg(add = complete_agents())]
     agent: String,
     #[command(flatten)]
     connection: Connection,

@@ -42,7 +42,6 @@ mod wait;
 
 use clap::{Args, Subcommand};
 
-pub(crate) use complete::{Names, deployment_names, names};
 pub use events::Events;
 pub(crate) use id::nearest;
 

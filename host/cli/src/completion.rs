@@ -1,4 +1,4 @@
-//! Completion of names: of apps, tasks, deployments, jobs, plugins and agents.
+//! Completion of names. The commands say which names an argument has, and how they are requested.
 //!
 //! The shell runs the program for each completion, and the program asks the daemon that the options on
 //! the command line and the environment name. It waits for at most [`LIMIT`], and a failure is no
@@ -13,7 +13,6 @@ use serde_json::Value;
 use transom_plugin_host::printable;
 
 use crate::admin_port::Connection;
-use crate::{agents, apps, job};
 
 /// How long the daemon may take.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -23,55 +22,11 @@ const MAX_CANDIDATES: usize = 1_000;
 /// Names, each with a short text about it.
 pub(crate) type Names = Vec<(String, String)>;
 
-/// Ids of apps and pods.
-pub(crate) fn apps() -> ArgValueCompleter {
-    completer(async || apps::names(&parsed::<apps::Names>()?, false).await)
-}
-
-/// Ids of apps and pods, and short ids of tasks.
-pub(crate) fn apps_and_tasks() -> ArgValueCompleter {
-    completer(async || {
-        let options = parsed::<apps::Names>()?;
-        let mut names = apps::names(&options, false).await?;
-        names.extend(apps::names(&options, true).await?);
-        Ok(names)
-    })
-}
-
-/// Short ids of tasks.
-pub(crate) fn tasks() -> ArgValueCompleter {
-    completer(async || apps::names(&parsed::<apps::Names>()?, true).await)
-}
-
-/// Ids of running deployments.
-pub(crate) fn deployments() -> ArgValueCompleter {
-    completer(async || apps::deployment_names(&parsed::<apps::Names>()?).await)
-}
-
-/// Ids of jobs.
-pub(crate) fn jobs() -> ArgValueCompleter {
-    completer(async || job::names(&parsed::<job::Names>()?).await)
-}
-
-/// Host names of agents.
-pub(crate) fn agents() -> ArgValueCompleter {
-    completer(async || agents::names(&parsed::<Admin>()?.connection).await)
-}
-
-/// Names of plugins.
-pub(crate) fn plugins() -> ArgValueCompleter {
-    completer(async || {
-        let Admin { connection } = parsed()?;
-        let document = connection.request(reqwest::Method::GET, &[], None).await?;
-        Ok(listed(&document["plugins"], "name", "state"))
-    })
-}
-
 /// The options that select the admin port.
 #[derive(Debug, Parser)]
-struct Admin {
+pub(crate) struct Admin {
     #[command(flatten)]
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 /// The names in a list, and their descriptions.
@@ -84,7 +39,10 @@ pub(crate) fn listed(list: &Value, name: &str, description: &str) -> Names {
     .collect()
 }
 
-fn completer(names: impl AsyncFn() -> anyhow::Result<Names> + Send + Sync + 'static) -> ArgValueCompleter {
+/// A completer that asks for the names.
+pub(crate) fn completer(
+    names: impl AsyncFn() -> anyhow::Result<Names> + Send + Sync + 'static,
+) -> ArgValueCompleter {
     ArgValueCompleter::new(move |current: &OsStr| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let (Ok(runtime), Some(current)) = (runtime, current.to_str()) else {
@@ -124,7 +82,7 @@ fn candidates(mut names: Names, current: &str) -> Names {
 }
 
 /// The options of the command line that is being completed which select the daemon.
-fn parsed<T: Parser>() -> anyhow::Result<T> {
+pub(crate) fn parsed<T: Parser>() -> anyhow::Result<T> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
     Ok(T::try_parse_from(options(words.collect()))?)
 }

@@ -19,10 +19,9 @@ use tokio::time::{Instant, sleep, timeout};
 use transom_plugin_host::printable;
 
 use super::http::Failure;
-use crate::completion;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::output::print_note;
-use client::Api;
+use client::{Api, Daemon};
 
 /// How long to wait for the end of a killed job.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,37 +45,6 @@ enum Command {
     Show(show::Show),
     Logs(logs::Logs),
     Kill(kill::Kill),
-}
-
-/// The options for the daemon's address and its credentials.
-#[derive(Debug, Args)]
-pub(super) struct Daemon {
-    /// URL of the daemon's workflow port.
-    #[arg(
-        long,
-        env = "TRANSOM_WORKFLOW_OPERATOR_API_URL",
-        default_value = "http://localhost:11000"
-    )]
-    url: String,
-    /// `api_username` of the daemon, if it requires credentials.
-    #[arg(long, env = "TRANSOM_WORKFLOW_API_USERNAME")]
-    username: Option<String>,
-    /// `api_password` of the daemon. Prefer the environment variable: other users can read command
-    /// lines.
-    #[arg(long, env = "TRANSOM_WORKFLOW_API_PASSWORD", hide_env_values = true)]
-    password: Option<String>,
-}
-
-impl Daemon {
-    /// The client for this daemon.
-    fn api(&self) -> anyhow::Result<Api> {
-        let credentials = match (&self.username, &self.password) {
-            (Some(username), Some(password)) => Some((username.clone(), password.clone())),
-            (None, None) => None,
-            _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
-        };
-        Api::new(&self.url, credentials).context(Misconfigured)
-    }
 }
 
 /// Queue one job, wait until it ends, and print its states and its output.
@@ -473,28 +441,6 @@ impl JobFollower<'_> {
             Err(_) => format!("it did not end within {} s of the kill", KILL_TIMEOUT.as_secs()),
         }
     }
-}
-
-/// The options that select the daemon, for completion.
-#[derive(Debug, clap::Parser)]
-pub(crate) struct Names {
-    #[command(flatten)]
-    daemon: Daemon,
-}
-
-/// The ids of jobs and their states, for completion.
-pub(crate) async fn names(options: &Names) -> anyhow::Result<completion::Names> {
-    let api = options.daemon.api()?;
-    let jobs = api.jobs().await.map_err(|failure| api.error(failure))?;
-    Ok(completion::listed(&json!(jobs), "task_id", "state"))
-}
-
-/// Whether a job in this state has ended.
-fn is_final(state: &str) -> bool {
-    !matches!(
-        state,
-        "" | "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING" | "TASK_UNREACHABLE"
-    )
 }
 
 /// A unique id of a job or a request.

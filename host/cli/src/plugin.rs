@@ -21,10 +21,11 @@ mod test;
 mod upload;
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use serde_json::{Value, json};
 
 use crate::admin_port::Connection;
-use crate::completion;
+use crate::completion::{self, Admin};
 use crate::list::{Column, ListOptions};
 use crate::output::{self, Output, print_note};
 use bench::Bench;
@@ -116,7 +117,7 @@ pub(super) struct List {
 #[derive(Debug, Args)]
 pub(super) struct One {
     /// Name of the plugin: its file name without `.wasm`.
-    #[arg(add = completion::plugins())]
+    #[arg(add = complete_plugins())]
     name: String,
     #[command(flatten)]
     daemon: Daemon,
@@ -125,7 +126,7 @@ pub(super) struct One {
 #[derive(Debug, Args)]
 pub(super) struct Rollback {
     /// Name of the plugin: its file name without `.wasm`.
-    #[arg(add = completion::plugins())]
+    #[arg(add = complete_plugins())]
     name: String,
     /// Number of the admission record whose version is to serve again, as `history` shows it.
     /// Default: the newest other version.
@@ -147,6 +148,15 @@ const PLUGIN: &[Column] = &[
     Column::Text("refusal"),
 ];
 const RECORD: &[&str] = &["sequence", "at", "outcome", "version", "by", "digest", "reason"];
+
+/// Completes the names of plugins.
+fn complete_plugins() -> ArgValueCompleter {
+    completion::completer(async || {
+        let Admin { connection } = completion::parsed()?;
+        let document = connection.request(reqwest::Method::GET, &[], None).await?;
+        Ok(completion::listed(&document["plugins"], "name", "state"))
+    })
+}
 
 impl PluginCommand {
     /// Whether the command only compiles the component on standard input.

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::api::{Daemon, Query};
 use super::change::{Change, change_document};
+use super::complete;
 use super::follow::{DeploymentFollower, WaitOptions};
 use super::id::{self, Kind};
-use crate::completion;
 
 /// Delete an app, a pod, or a group with everything in it, and wait until its tasks have ended.
 ///
@@ -18,7 +18,7 @@ use crate::completion;
 #[command(after_help = "Examples:\n  transom apps delete web\n  transom apps delete /shop --recursive")]
 pub(crate) struct Delete {
     /// Id of the app, pod or group.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     id: String,
     /// Delete a group although apps or pods are in it.
     #[arg(long)]

@@ -6,10 +6,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api::{Api, Port, Query, is_not_found};
+use super::complete;
 use super::follow::{DeploymentFollower, WaitOptions};
 use super::missing::affected_by;
 use super::{id, progress};
-use crate::completion;
 use crate::list::{Cell, Column, ListOptions};
 use crate::output;
 
@@ -22,13 +22,13 @@ use crate::output;
 pub(crate) struct Deployments {
     /// Revert this deployment: start another deployment that restores the previous definitions, and
     /// wait for its end.
-    #[arg(long, value_name = "ID", group = "what", add = completion::deployments())]
+    #[arg(long, value_name = "ID", group = "what", add = complete::deployments())]
     rollback: Option<String>,
     /// Stop this deployment in its current step; instances are left as they are.
-    #[arg(long, value_name = "ID", group = "what", add = completion::deployments())]
+    #[arg(long, value_name = "ID", group = "what", add = complete::deployments())]
     cancel: Option<String>,
     /// Continue this deployment, which is paused after its canary instances, and wait for its end.
-    #[arg(long = "continue", value_name = "ID", group = "what", add = completion::deployments())]
+    #[arg(long = "continue", value_name = "ID", group = "what", add = complete::deployments())]
     go_on: Option<String>,
     #[command(flatten)]
     waiting: WaitOptions,

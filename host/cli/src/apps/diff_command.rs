@@ -5,12 +5,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::api::{Api, Daemon};
+use super::complete;
 use super::diff::{self, Difference, Scope};
 use super::document::{self, Document};
 use super::follow::usage_error;
 use super::id::{self, Kind};
 use super::versions;
-use crate::completion;
 use crate::output;
 
 /// Compare versions of a definition, or a file with the current definition.
@@ -25,7 +25,7 @@ use crate::output;
     transom apps diff -f web.json")]
 pub(crate) struct Diff {
     /// Id of the app or pod.
-    #[arg(value_parser = id::parse, required_unless_present = "file", add = completion::apps())]
+    #[arg(value_parser = id::parse, required_unless_present = "file", add = complete::apps())]
     id: Option<String>,
     /// Version to compare from, as `transom apps versions` prints it. Default: the previous one.
     from: Option<String>,

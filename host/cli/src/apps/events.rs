@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use transom_plugin_host::{printable, printable_json};
 
 use super::api::{Daemon, Query};
+use super::complete;
 use super::stream::{Frame, Stream};
 use super::{event_text, id};
-use crate::completion;
 use crate::exit::{self, Unavailable};
 use crate::output::{Output, print_note};
 
@@ -33,7 +33,7 @@ pub struct Events {
     #[arg(long = "type", value_name = "KIND")]
     kinds: Vec<String>,
     /// Only events about this app or pod, or about those in this group.
-    #[arg(long, value_name = "ID", value_parser = id::parse, add = completion::apps())]
+    #[arg(long, value_name = "ID", value_parser = id::parse, add = complete::apps())]
     app: Option<String>,
     /// Only events for which this expression is true; the daemon's events component defines its syntax.
     #[arg(long, value_name = "CEL")]

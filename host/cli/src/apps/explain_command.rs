@@ -4,10 +4,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::api::{Api, Daemon};
+use super::complete;
 use super::explain;
 use super::id::{self, Kind, Target};
 use super::missing::{affected_by, missing};
-use crate::completion;
 use crate::output;
 
 /// Explain why instances of an app or pod wait: condition by condition, with the number of offers.
@@ -21,7 +21,7 @@ use crate::output;
     transom apps explain /shop/web --output json | jq '.conditions[] | select(.declined > 0)'")]
 pub(crate) struct Explain {
     /// Id of the app or pod.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     id: String,
     #[command(flatten)]
     daemon: Daemon,

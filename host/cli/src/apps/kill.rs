@@ -6,9 +6,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api::{Api, Daemon, Query};
+use super::complete;
 use super::follow::{DeploymentFollower, WaitOptions, usage_error};
 use super::{id, instances};
-use crate::completion;
 use crate::output;
 
 /// Kill tasks of apps or instances of pods; the daemon launches replacements.
@@ -20,7 +20,7 @@ use crate::output;
     `transom apps tasks` lists the tasks.")]
 pub(crate) struct Kill {
     /// Ids or short ids of tasks, or ids of instances of pods or their containers.
-    #[arg(required = true, add = completion::tasks())]
+    #[arg(required = true, add = complete::tasks())]
     task: Vec<String>,
     /// Also reduce the number of instances, so that no replacements are launched; waits for the
     /// deployment.

@@ -6,8 +6,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api::{Port, Query};
+use super::complete;
 use super::id::{self, Kind};
-use crate::completion;
 use crate::list::{Cell, Column, ListOptions};
 
 /// List apps and pods with their instances, health and deployments.
@@ -19,7 +19,7 @@ use crate::list::{Cell, Column, ListOptions};
     transom apps list --output json | jq -r '.apps[] | select(.tasksRunning < .instances) | .id'")]
 pub(crate) struct List {
     /// Only apps and pods in this group.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     group: Option<String>,
     /// Only apps with these labels, in Marathon's form: `team==shop`, `stage in (test, live)`.
     #[arg(long, value_name = "SELECTOR")]

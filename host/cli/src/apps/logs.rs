@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep_until};
 use transom_plugin_host::printable;
 
 use super::api::{Api, Port, Query};
+use super::complete;
 use super::id::{self, Kind, Target};
 use super::instances::{self, Instance};
 use super::stream;
 use crate::admin_port::{self, Connection, OtherAdminPort};
-use crate::completion;
 use crate::exit::Unavailable;
 use crate::http::{self, Client};
 use crate::output::print_note;
@@ -46,7 +46,7 @@ const MAX_TASKS: usize = 100;
     transom apps logs --stream stdout web > web.log")]
 pub(crate) struct Logs {
     /// Id of an app or pod, or id or short id of a task, as `transom apps tasks` shows them.
-    #[arg(value_name = "APP|TASK", add = completion::apps_and_tasks())]
+    #[arg(value_name = "APP|TASK", add = complete::apps_and_tasks())]
     name: String,
     /// Continue with what the tasks write, until they end.
     #[arg(short, long)]

@@ -6,9 +6,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api::{Port, Query};
+use super::complete;
 use super::explain::{self, Item};
 use super::id;
-use crate::completion;
 use crate::list::{Cell, Column, ListOptions};
 
 /// List the apps and pods with instances that wait for their launch, and the main reason.
@@ -19,7 +19,7 @@ use crate::list::{Cell, Column, ListOptions};
     `transom apps explain ID` has all reasons.")]
 pub(crate) struct Queue {
     /// Id of an app or pod. Default: all.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     id: Option<String>,
     /// Launch the waiting instances of ID without their delay after failures.
     #[arg(long, requires = "id")]

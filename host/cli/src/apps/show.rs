@@ -4,8 +4,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::api::Daemon;
+use super::complete;
 use super::id::{self, Kind};
-use crate::completion;
 use crate::output;
 
 /// Show one app, pod or group: its definition and state, one value per line.
@@ -18,7 +18,7 @@ use crate::output;
     transom apps show web --output json > web.json")]
 pub(crate) struct Show {
     /// Id of the app, pod or group.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     id: String,
     #[command(flatten)]
     daemon: Daemon,

@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::api::Port;
+use super::complete;
 use super::id::{self, Kind};
 use super::instances;
-use crate::completion;
 use crate::list::{Cell, Column, ListOptions};
 
 /// List the tasks of apps, and the containers of pods.
@@ -17,7 +17,7 @@ use crate::list::{Cell, Column, ListOptions};
     transom apps tasks /shop --output json")]
 pub(crate) struct Tasks {
     /// Id of an app, pod or group. Default: all.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     id: Option<String>,
     #[command(flatten)]
     port: Port,

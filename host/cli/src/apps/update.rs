@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Daemon, Query};
 use super::change::{self, Change, Options, change_document, changes_document, group_path};
+use super::complete;
 use super::document::{self, Document};
 use super::follow::usage_error;
 use super::id::{self, Kind, Target};
 use super::set::{self, Setting};
-use crate::completion;
 
 /// Change an app, several apps, a pod or a group, and wait until the change is done.
 ///
@@ -31,7 +31,7 @@ use crate::completion;
     transom apps update -f examples/groups/shop.json --dry-run")]
 pub(crate) struct Update {
     /// Id of the app, pod or group. Not needed if the file contains it.
-    #[arg(value_parser = id::parse, required_unless_present = "file", add = completion::apps())]
+    #[arg(value_parser = id::parse, required_unless_present = "file", add = complete::apps())]
     id: Option<String>,
     /// File with the fields to change, or the whole definition; `-` is standard input.
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["set", "unset"])]
@@ -191,7 +191,7 @@ fn whole_is_missing(body: &Value, name: &str) -> bool {
 #[command(after_help = "Examples:\n  transom apps scale web 3\n  transom apps scale web 0 --timeout 60")]
 pub(crate) struct Scale {
     /// Id of the app or pod.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     id: String,
     /// The number of instances.
     instances: u32,
@@ -233,7 +233,7 @@ impl Scale {
 )]
 pub(crate) struct Restart {
     /// Id of the app.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     id: String,
     #[command(flatten)]
     options: Options,

@@ -4,8 +4,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::api::{Api, Port};
+use super::complete;
 use super::id::{self, Kind, Target};
-use crate::completion;
 use crate::list::{Cell, Column, ListOptions};
 
 /// List the kept versions of a definition, newest first.
@@ -16,7 +16,7 @@ use crate::list::{Cell, Column, ListOptions};
     echo '{\"version\": \"2026-05-01T10:00:00.000Z\"}' | transom apps update web -f -")]
 pub(crate) struct Versions {
     /// Id of the app, pod or group.
-    #[arg(value_parser = id::parse, add = completion::apps())]
+    #[arg(value_parser = id::parse, add = complete::apps())]
     id: String,
     #[command(flatten)]
     port: Port,

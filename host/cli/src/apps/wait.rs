@@ -8,12 +8,12 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::api::{Api, Daemon};
+use super::complete;
 use super::deadline::{NO_RESPONSE, within};
 use super::follow::{DeploymentFollower, running, usage_error};
 use super::id;
 use super::missing::missing;
 use super::progress::Progress;
-use crate::completion;
 use crate::exit::Unavailable;
 use crate::output::{self, Output, print_note};
 
@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
     The daemon keeps no results of deployments: one that is over before this command starts gives exit code 0 and a note.")]
 pub(crate) struct Wait {
     /// Id of an app, pod or group, or of a deployment.
-    #[arg(value_name = "ID|DEPLOYMENT", add = completion::apps())]
+    #[arg(value_name = "ID|DEPLOYMENT", add = complete::apps())]
     id: String,
     /// Also wait until all instances are healthy, where the definition has health checks.
     #[arg(long)]

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 
+use crate::completion;
+use crate::exit::Misconfigured;
 use crate::http::{self, Client, Endpoint, Failure, PortName};
 use crate::task_output::{Piece, ReadError, Stream};
 
@@ -20,6 +25,61 @@ const PORT: PortName = PortName {
 };
 /// The most jobs in one page of the feed.
 const PAGE: usize = 10_000;
+
+/// The options for the daemon's address and its credentials.
+#[derive(Debug, Args)]
+pub(super) struct Daemon {
+    /// URL of the daemon's workflow port.
+    #[arg(
+        long,
+        env = "TRANSOM_WORKFLOW_OPERATOR_API_URL",
+        default_value = "http://localhost:11000"
+    )]
+    url: String,
+    /// `api_username` of the daemon, if it requires credentials.
+    #[arg(long, env = "TRANSOM_WORKFLOW_API_USERNAME")]
+    username: Option<String>,
+    /// `api_password` of the daemon. Prefer the environment variable: other users can read command
+    /// lines.
+    #[arg(long, env = "TRANSOM_WORKFLOW_API_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+}
+
+impl Daemon {
+    /// The client for this daemon.
+    pub(super) fn api(&self) -> anyhow::Result<Api> {
+        let credentials = match (&self.username, &self.password) {
+            (Some(username), Some(password)) => Some((username.clone(), password.clone())),
+            (None, None) => None,
+            _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
+        };
+        Api::new(&self.url, credentials).context(Misconfigured)
+    }
+}
+
+/// Whether a job in this state has ended.
+pub(super) fn is_final(state: &str) -> bool {
+    !matches!(
+        state,
+        "" | "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING" | "TASK_UNREACHABLE"
+    )
+}
+
+/// The options that select the daemon, for completion.
+#[derive(Debug, clap::Parser)]
+struct Options {
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Completes the ids of jobs.
+pub(super) fn complete_jobs() -> ArgValueCompleter {
+    completion::completer(async || {
+        let api = completion::parsed::<Options>()?.daemon.api()?;
+        let jobs = api.jobs().await.map_err(|failure| api.error(failure))?;
+        Ok(completion::listed(&Value::from(jobs), "task_id", "state"))
+    })
+}
 
 /// A client of the workflow port.
 pub(super) struct Api(Client);
@@ -101,6 +161,16 @@ impl Api {
     /// The status of a job; `null` for an unknown one.
     pub(super) async fn status(&self, id: &str) -> Result<Value, Failure> {
         self.json(self.request(Method::GET, &["task", id])).await
+    }
+
+    /// The status of a job that exists.
+    pub(super) async fn existing(&self, id: &str) -> anyhow::Result<Value> {
+        let status = self.status(id).await.map_err(|failure| self.error(failure))?;
+        anyhow::ensure!(
+            !status.is_null(),
+            "no job is called {id}; `transom job list` lists all"
+        );
+        Ok(status)
     }
 
     pub(super) async fn kill(&self, id: &str) -> Result<(), Failure> {

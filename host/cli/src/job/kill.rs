@@ -3,8 +3,7 @@
 use clap::Args;
 use transom_plugin_host::printable;
 
-use super::{Daemon, is_final, show};
-use crate::completion;
+use super::client::{Daemon, complete_jobs, is_final};
 use crate::output;
 
 /// Kill jobs: pending ones are not launched, running ones are ended.
@@ -12,7 +11,7 @@ use crate::output;
 #[command(after_help = "Example:\n  transom job kill backup")]
 pub(crate) struct Kill {
     /// Ids of the jobs.
-    #[arg(required = true, add = completion::jobs())]
+    #[arg(required = true, add = complete_jobs())]
     id: Vec<String>,
     #[command(flatten)]
     daemon: Daemon,
@@ -24,7 +23,7 @@ impl Kill {
         let mut states = Vec::new();
         // An unknown id is an error before anything is killed.
         for id in &self.id {
-            let status = show::existing(&api, id).await?;
+            let status = api.existing(id).await?;
             states.push(status["status"]["state"].as_str().unwrap_or_default().to_owned());
         }
         for (id, state) in self.id.iter().zip(states) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{Daemon, is_final};
+use super::client::{Daemon, is_final};
 use crate::list::{Cell, Column, ListOptions};
 
 /// List jobs with their states, the newest change first, and why pending jobs wait.

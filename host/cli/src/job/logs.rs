@@ -6,9 +6,7 @@ use clap::Args;
 use tokio::time::sleep;
 use transom_plugin_host::printable;
 
-use super::client::Api;
-use super::{Daemon, is_final, show};
-use crate::completion;
+use super::client::{Api, Daemon, complete_jobs, is_final};
 use crate::output::print_note;
 use crate::task_output::{PIECE, Piece, Printer, ReadError, Source, Stream, tail};
 
@@ -24,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[command(after_help = "Examples:\n  transom job logs backup\n  transom job logs --follow --lines 10 backup")]
 pub(crate) struct Logs {
     /// Id of the job.
-    #[arg(add = completion::jobs())]
+    #[arg(add = complete_jobs())]
     id: String,
     /// Continue with what the job writes, until it ends.
     #[arg(short, long)]
@@ -62,7 +60,7 @@ impl Logs {
         let mut offsets = [None; 2];
         loop {
             // The state is read first, so that the output is complete when the job has ended.
-            let status = show::existing(&api, &self.id).await?;
+            let status = api.existing(&self.id).await?;
             let state = status["status"]["state"].as_str().unwrap_or_default();
             for stream in &streams {
                 let offset = &mut offsets[*stream as usize];

@@ -1,11 +1,9 @@
 //! `transom job show`.
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::Daemon;
-use super::client::Api;
-use crate::completion;
+use super::client::{Daemon, complete_jobs};
 use crate::output::{self, Output};
 
 /// Show the state of a job's newest run, and why it waits if it is pending.
@@ -13,7 +11,7 @@ use crate::output::{self, Output};
 #[command(after_help = "Examples:\n  transom job show backup\n  transom job show backup -o json")]
 pub(crate) struct Show {
     /// Id of the job.
-    #[arg(add = completion::jobs())]
+    #[arg(add = complete_jobs())]
     id: String,
     #[command(flatten)]
     daemon: Daemon,
@@ -25,7 +23,7 @@ pub(crate) struct Show {
 impl Show {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let api = self.daemon.api()?;
-        let status = existing(&api, &self.id).await?;
+        let status = api.existing(&self.id).await?;
         let queue = api.queue_entries(Some(&self.id)).await;
         let queue = queue.map_err(|failure| api.error(failure))?.into_iter().next();
         let mut rows = Vec::new();
@@ -52,14 +50,4 @@ impl Show {
         let document = json!({"status": status["status"], "pending": queue});
         output::print(self.output, &document, &["key", "value"], rows)
     }
-}
-
-/// The status of a job that exists.
-pub(super) async fn existing(api: &Api, id: &str) -> anyhow::Result<Value> {
-    let status = api.status(id).await.map_err(|failure| api.error(failure))?;
-    anyhow::ensure!(
-        !status.is_null(),
-        "no job is called {id}; `transom job list` lists all"
-    );
-    Ok(status)
 }

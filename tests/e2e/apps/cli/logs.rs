@@ -290,7 +290,8 @@ async fn jobs_are_listed_shown_followed_and_killed() {
     assert_eq!(follower.next_line(), "begins");
     let list = eventually("the reason of the pending job", async || {
         let list = run(&["list"]);
-        if list.out.contains("no active agent") {
+        // The output may arrive before the state.
+        if list.out.contains("no active agent") && list.out.contains("running") {
             Ok(list.out)
         } else {
             Err(format!("{list:?}"))
