@@ -99,7 +99,7 @@ fn complete_agents() -> ArgValueCompleter {
     })
 }
 
-fn text<'a>(value: &'a Value) -> &'a str {
+fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("-")
 }
 

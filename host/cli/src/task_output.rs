@@ -73,7 +73,7 @@ pub(crate) trait Source {
 pub(crate) async fn tail(source: &impl Source, stream: Stream, lines: usize) -> Result<Piece, ReadError> {
     let end = source.read(stream, None, PIECE).await?;
     let mut start = end.next.saturating_sub(end.data.len() as u64);
-    let breaks = |data: &[u8]| data.iter().filter(|byte| **byte == b'\n').count();
+    let breaks = |data: &[u8]| data.split(|byte| *byte == b'\n').count() - 1;
     // The line break at the end belongs to the last line.
     let mut before = breaks(&end.data[..end.data.len().saturating_sub(1)]);
     let mut data = VecDeque::from(end.data);

@@ -24,39 +24,12 @@ pub(super) fn sentence(kind: &str, event: &Value) -> String {
         .map(|reason| format!(": {reason}"))
         .unwrap_or_default();
     let client = any(&["clientIp"]).unwrap_or("a client");
-    let subject = || {
-        let deployment = &event["plan"];
-        let steps = deployment["steps"].as_array().into_iter().flatten();
-        let actions = steps.flat_map(|step| match step["actions"].as_array() {
-            Some(actions) => actions.iter().collect::<Vec<_>>(),
-            None => vec![step],
-        });
-        let mut ids: Vec<&str> = actions
-            .filter_map(|action| progress::verb(action).map(|(_, id)| id))
-            .collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let id = any(&["id"]).or_else(|| deployment["id"].as_str()).unwrap_or("-");
-        match ids.len() {
-            0 => format!("deployment {id}"),
-            1..=3 => format!("deployment {id} of {}", ids.join(", ")),
-            more => format!("deployment {id} of {} and {} more", ids[..3].join(", "), more - 3),
-        }
-    };
+    let subject = || deployment(event);
     match kind {
         "status_update_event" => {
-            let state = match text("taskStatus") {
-                "TASK_STAGING" => "is staged",
-                "TASK_STARTING" => "starts",
-                "TASK_RUNNING" => "runs",
-                "TASK_KILLING" => "is being killed",
-                "TASK_KILLED" => "was killed",
-                "TASK_FINISHED" => "finished",
-                "TASK_FAILED" => "failed",
-                "TASK_ERROR" => "was rejected",
-                "TASK_LOST" | "TASK_GONE" | "TASK_DROPPED" => "was lost",
-                "TASK_UNREACHABLE" => "is unreachable",
-                other => return format!("{spec}: task {task} is in {other}{on_host}{because}"),
+            let Some(state) = task_state(text("taskStatus")) else {
+                let state = text("taskStatus");
+                return format!("{spec}: task {task} is in {state}{on_host}{because}");
             };
             format!("{spec}: task {task} {state}{on_host}{because}")
         }
@@ -114,6 +87,47 @@ pub(super) fn sentence(kind: &str, event: &Value) -> String {
             text("to")
         ),
         _ => other(kind, event),
+    }
+}
+
+fn task_state(state: &str) -> Option<&'static str> {
+    Some(match state {
+        "TASK_STAGING" => "is staged",
+        "TASK_STARTING" => "starts",
+        "TASK_RUNNING" => "runs",
+        "TASK_KILLING" => "is being killed",
+        "TASK_KILLED" => "was killed",
+        "TASK_FINISHED" => "finished",
+        "TASK_FAILED" => "failed",
+        "TASK_ERROR" => "was rejected",
+        "TASK_LOST" | "TASK_GONE" | "TASK_DROPPED" => "was lost",
+        "TASK_UNREACHABLE" => "is unreachable",
+        _ => return None,
+    })
+}
+
+/// The deployment of an event, with some of the apps and pods that it changes.
+fn deployment(event: &Value) -> String {
+    let plan = &event["plan"];
+    let steps = plan["steps"].as_array().into_iter().flatten();
+    let actions = steps.flat_map(|step| match step["actions"].as_array() {
+        Some(actions) => actions.iter().collect::<Vec<_>>(),
+        None => vec![step],
+    });
+    let mut ids: Vec<&str> = actions
+        .filter_map(|action| progress::verb(action).map(|(_, id)| id))
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let id = event["id"]
+        .as_str()
+        .filter(|id| !id.is_empty())
+        .or_else(|| plan["id"].as_str())
+        .unwrap_or("-");
+    match ids.len() {
+        0 => format!("deployment {id}"),
+        1..=3 => format!("deployment {id} of {}", ids.join(", ")),
+        more => format!("deployment {id} of {} and {} more", ids[..3].join(", "), more - 3),
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct List {
     #[command(flatten)]
     port: Port,
     #[command(flatten)]
-    list: ListOptions,
+    table: ListOptions,
 }
 
 const COLUMNS: &[Column] = &[
@@ -75,7 +75,7 @@ impl List {
         rows.sort();
         let now = jiff::Timestamp::now();
         let rows = rows.into_iter().map(|row| cells(row, now)).collect();
-        self.list
+        self.table
             .print(&json!({"apps": apps, "pods": pods}), COLUMNS, 0, rows)
     }
 }

@@ -233,7 +233,7 @@ fn last_failed(app: &Value, id: &str) -> anyhow::Result<Instance> {
 struct Ends {
     stream: Option<stream::Stream>,
     /// State and message, by task.
-    ends: HashMap<String, String>,
+    by_task: HashMap<String, String>,
     /// Tasks of the followed app, some of which may end before they are listed.
     started: Vec<Instance>,
 }
@@ -243,7 +243,7 @@ impl Ends {
         let query = Query::from([("event_type", "status_update_event".to_owned())]);
         Self {
             stream: stream::Stream::open(api, &query, None).await.ok(),
-            ends: HashMap::new(),
+            by_task: HashMap::new(),
             started: Vec::new(),
         }
     }
@@ -274,7 +274,7 @@ impl Ends {
             }
             if is_final(state) && (is_followed || is_of_app) {
                 let message = event["message"].as_str().unwrap_or_default();
-                self.ends.insert(task.to_owned(), ended_in(state, message));
+                self.by_task.insert(task.to_owned(), ended_in(state, message));
             }
             if is_of_app || (is_followed && is_final(state)) {
                 return;
@@ -402,7 +402,7 @@ impl Session<'_> {
                     for followed in &mut self.followed {
                         let task = &followed.sandbox.instance.task;
                         // The output before the end is read after the end is known.
-                        followed.has_ended = self.ends.ends.contains_key(task) || !is_running(task);
+                        followed.has_ended = self.ends.by_task.contains_key(task) || !is_running(task);
                     }
                     self.print_new().await?;
                     if self.report_ends(subject).await? || present.is_none() {
@@ -421,18 +421,13 @@ impl Session<'_> {
     async fn present(&self, subject: &Subject) -> anyhow::Result<Option<Vec<Instance>>> {
         let found = match subject {
             Subject::Spec(target) => instances::of_target(self.api, target).await,
-            Subject::Task(task) => match &task.executor {
-                None => {
-                    let path = format!("v2/apps{}/tasks", task.owner);
-                    self.api
-                        .get(&path)
-                        .await
-                        .map(|it| instances::of_tasks(&it["tasks"]))
-                }
-                Some(_) => {
-                    let path = format!("v2/pods{}::status", task.owner);
-                    self.api.get(&path).await.map(|it| instances::of_pod(&it))
-                }
+            Subject::Task(task) => if task.executor.is_none() {
+                let path = format!("v2/apps{}/tasks", task.owner);
+                let listed = self.api.get(&path).await;
+                listed.map(|it| instances::of_tasks(&it["tasks"]))
+            } else {
+                let path = format!("v2/pods{}::status", task.owner);
+                self.api.get(&path).await.map(|it| instances::of_pod(&it))
             }
             .map(|list| list.into_iter().filter(|one| one.task == task.task).collect()),
         };
@@ -473,7 +468,7 @@ impl Session<'_> {
     /// Reports how tasks ended, and forgets them. Returns whether the session is over.
     async fn report_ends(&mut self, subject: &Subject) -> anyhow::Result<bool> {
         let lacks_event =
-            |one: &Followed<'_>| one.has_ended && !self.ends.ends.contains_key(&one.sandbox.instance.task);
+            |one: &Followed<'_>| one.has_ended && !self.ends.by_task.contains_key(&one.sandbox.instance.task);
         if self.ends.stream.is_some() && self.followed.iter().any(lacks_event) {
             // The list of tasks may be ahead of the event stream.
             let deadline = Instant::now() + POLL_INTERVAL;
@@ -484,7 +479,7 @@ impl Session<'_> {
         for mut followed in ended {
             followed.printer.finish()?;
             let Instance { task, owner, .. } = &followed.sandbox.instance;
-            let end = match self.ends.ends.remove(task) {
+            let end = match self.ends.by_task.remove(task) {
                 Some(end) => end,
                 None => self.last_failure(owner, task).await,
             };

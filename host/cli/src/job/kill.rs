@@ -23,8 +23,8 @@ impl Kill {
         let mut states = Vec::new();
         // An unknown id is an error before anything is killed.
         for id in &self.id {
-            let status = api.existing(id).await?;
-            states.push(status["status"]["state"].as_str().unwrap_or_default().to_owned());
+            let found = api.existing(id).await?;
+            states.push(found["status"]["state"].as_str().unwrap_or_default().to_owned());
         }
         for (id, state) in self.id.iter().zip(states) {
             if is_final(&state) {

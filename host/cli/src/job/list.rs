@@ -21,7 +21,7 @@ pub(crate) struct List {
     #[command(flatten)]
     daemon: Daemon,
     #[command(flatten)]
-    list: ListOptions,
+    table: ListOptions,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -70,7 +70,7 @@ impl List {
             })
             .collect();
         let rows = jobs.iter().map(|job| row(job, now)).collect();
-        self.list.print(&json!({"jobs": jobs}), COLUMNS, 0, rows)
+        self.table.print(&json!({"jobs": jobs}), COLUMNS, 0, rows)
     }
 }
 

@@ -28,18 +28,13 @@ impl Feasibility {
         let spec = pending.spec();
         let subject = format!("each {noun}");
         let short = shortage(&subject, spec.amounts(), &self.totals());
-        let (kind, label, reason, detail) = match short {
-            Some(short) => ("too-large", "no agent is large enough", short.code, short.message),
-            None => {
-                let fit = self.of(&spec.constraints).filter(|fit| fit.fitting == 0)?;
-                let sentences = fit.unsatisfied_everywhere().join("; ");
-                (
-                    "constraint",
-                    "no agent may run it",
-                    Reason::UnfulfilledConstraint,
-                    sentences,
-                )
-            }
+        let (kind, label, reason, detail) = if let Some(short) = short {
+            ("too-large", "no agent is large enough", short.code, short.message)
+        } else {
+            let fit = self.of(&spec.constraints).filter(|fit| fit.fitting == 0)?;
+            let sentences = fit.unsatisfied_everywhere().join("; ");
+            let reason = Reason::UnfulfilledConstraint;
+            ("constraint", "no agent may run it", reason, sentences)
         };
         Some(Unplaceable {
             kind,

@@ -177,7 +177,7 @@ async fn user(caller: Option<Extension<Caller>>) -> Json<User> {
 
 /// The readiness of the daemon: that of all its services.
 #[derive(Serialize)]
-struct Ready {
+struct AllReady {
     ready: bool,
     services: BTreeMap<&'static str, Readiness>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,7 +206,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
         durability: durability.as_str(),
         may_lose: durability.may_lose(),
     });
-    let body = Ready {
+    let body = AllReady {
         ready,
         services,
         store,

@@ -119,14 +119,14 @@ fn unhealthy(spec: &Spec, instance: &Instance) -> Option<Finding> {
 }
 
 /// A component that fails has failed for all; a task gets a few attempts until it answers.
-fn lasts(row: &&NoResult) -> bool {
+fn lasts(row: &NoResult) -> bool {
     row.is_of_plugin() || row.count >= MIN_FAILURES
 }
 
 fn without_result(spec: &Spec, instance: &Instance) -> Option<Finding> {
     let health = spec.health_checks().iter().zip(&instance.health);
     let mut health = health.filter_map(|(check, state)| {
-        let row = state.no_result.as_deref().filter(lasts)?;
+        let row = state.no_result.as_deref().filter(|row| lasts(row))?;
         Some((
             format!("the health check {}", request(check)),
             row,
@@ -136,7 +136,7 @@ fn without_result(spec: &Spec, instance: &Instance) -> Option<Finding> {
     let mut checks = (0..spec.check_count()).filter_map(|index| {
         let check = spec.check(index)?;
         let task = instance.instance_task(&instance.checked_task(spec, index)?.id)?;
-        let row = task.check_failure.as_ref().filter(lasts)?;
+        let row = task.check_failure.as_ref().filter(|row| lasts(row))?;
         Some((format!("the check {}", request_of_check(&check)), row, None))
     });
     let (request, row, last_success) = health.next().or_else(|| checks.next())?;
@@ -148,7 +148,12 @@ fn without_result(spec: &Spec, instance: &Instance) -> Option<Finding> {
 }
 
 fn not_ready(spec: &Spec, instance: &Instance) -> Option<Finding> {
-    let row = instance.readiness.as_ref()?.failures.as_ref().filter(lasts)?;
+    let row = instance
+        .readiness
+        .as_ref()?
+        .failures
+        .as_ref()
+        .filter(|row| lasts(row))?;
     let ReadinessCheck { name, path, .. } = spec.readiness_checks().first()?;
     Some(of_row(row, What::NotReady, format!("{name}: GET {path}")))
 }
