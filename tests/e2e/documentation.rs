@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use transom_tests::process::binary;
+use transom_tests::readme::blocks_in;
 
 /// Runs a shell command with `transom` in its `PATH`, these variables and no others of Transom or
 /// its predecessors. The command must succeed.
@@ -28,6 +29,14 @@ fn shell(dir: &Path, command: &str, variables: &[(&str, &str)]) -> String {
         .expect("bash");
     assert!(output.status.success(), "{command}: {output:?}");
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// The block of the page in this language that contains `part`.
+fn block<'p>(page: &'p str, language: &str, part: &str) -> &'p str {
+    let mut found = blocks_in(page, language);
+    found.retain(|block| block.contains(part));
+    assert_eq!(found.len(), 1, "{part}: {found:?}");
+    found[0]
 }
 
 /// `text` with each printed part replaced by what this machine has.

@@ -10,7 +10,6 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use transom_testkit::{eventually, free_port};
-use transom_tests::readme::blocks_in;
 use transom_tests::site::Site;
 
 use super::on_this_machine;
@@ -21,12 +20,7 @@ const PAGE: &str = include_str!("../../../docs/operations/load-balancing.md");
 const SERVER: &str = r#"exec perl -e 'use Socket; socket(S, PF_INET, SOCK_STREAM, 0) or die $!; setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); bind(S, sockaddr_in($ENV{PORT0}, INADDR_ANY)) or die $!; listen(S, 64) or die $!; while (accept(C, S)) { sysread(C, $r, 8192); $b = $ENV{MESOS_TASK_ID}; syswrite(C, "HTTP/1.1 200 OK\r\nContent-Length: " . length($b) . "\r\nConnection: close\r\n\r\n$b"); close(C) }'"#;
 
 fn block(language: &str, part: &str) -> &'static str {
-    let found: Vec<&str> = blocks_in(PAGE, language)
-        .into_iter()
-        .filter(|block| block.contains(part))
-        .collect();
-    assert_eq!(found.len(), 1, "{part}: {found:?}");
-    found[0]
+    super::block(PAGE, language, part)
 }
 
 /// A program in the foreground, with all that it starts; killed when dropped.

@@ -9,21 +9,14 @@ use serde_json::Value;
 use transom_testkit::eventually;
 use transom_testkit::zookeeper::Ensemble;
 use transom_tests::process::Transom;
-use transom_tests::readme::blocks_in;
 use transom_tests::site::{Cluster, addresses, copy_components};
 
 use super::{on_this_machine, shell};
 
 const PAGE: &str = include_str!("../../../docs/operations/several-daemons.md");
 
-/// The block of the page in this language that contains `part`.
 fn block(language: &str, part: &str) -> &'static str {
-    let found: Vec<&str> = blocks_in(PAGE, language)
-        .into_iter()
-        .filter(|block| block.contains(part))
-        .collect();
-    assert_eq!(found.len(), 1, "{part}: {found:?}");
-    found[0]
+    super::block(PAGE, language, part)
 }
 
 fn start(dir: &Path, name: &str, configuration: &str) -> (Transom, BTreeMap<String, SocketAddr>) {
