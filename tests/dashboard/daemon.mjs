@@ -78,7 +78,7 @@ await withPage(admin, {}, async (page) => {
   await list.getByRole("link", { name: "web" }).waitFor();
   await page.getByText(/cpus: 3 of 3 offers have too few CPUs|constraints: \d of \d offers come from agents that/).first().waitFor();
   await page.getByText("Condition by condition").first().click();
-  await page.getByText(/failed on \d of \d offers/).first().waitFor();
+  await page.getByText(/failed on \d of \d offers/).locator("visible=true").first().waitFor();
   await accessible(page, "apps");
   await list.getByRole("button", { name: /shop/ }).click();
   await list.getByRole("link", { name: "web" }).waitFor({ state: "detached" });

@@ -63,8 +63,9 @@ impl Daemon {
         eventually(&format!("a daemon that shows {expected}"), || async {
             let answer = self.http.get(&url).send().await;
             let answer = answer.map_err(|error| error.to_string())?;
-            let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
-            if seen == expected {
+            let mut seen: Value = answer.json().await.map_err(|error| error.to_string())?;
+            let store = seen.as_object_mut().and_then(|seen| seen.remove("store"));
+            if seen == expected && store.is_some_and(|store| store["durability"].is_string()) {
                 Ok(())
             } else {
                 Err(seen.to_string())
