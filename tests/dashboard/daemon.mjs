@@ -77,8 +77,13 @@ await withPage(admin, {}, async (page) => {
   const list = page.getByRole("table", { name: "Apps and groups" });
   await list.getByRole("link", { name: "web" }).waitFor();
   await page.getByText(/cpus: 3 of 3 offers have too few CPUs|constraints: \d of \d offers come from agents that/).first().waitFor();
-  await page.getByText("Condition by condition").first().click();
-  await page.getByText(/failed on \d of \d offers/).locator("visible=true").first().waitFor();
+  // The list may be open already, and it is drawn again when an app waits for another reason.
+  const failed = page.getByText(/failed on \d of \d offers/).locator("visible=true").first();
+  for (let tries = 0; tries < 15 && !(await failed.isVisible()); tries += 1) {
+    await page.getByText("Condition by condition").nth(tries % 2).click();
+    await failed.waitFor({ timeout: 1000 }).catch(() => {});
+  }
+  await failed.waitFor();
   await accessible(page, "apps");
   await list.getByRole("button", { name: /shop/ }).click();
   await list.getByRole("link", { name: "web" }).waitFor({ state: "detached" });
