@@ -159,10 +159,7 @@ async fn nginx_follows_the_tasks() {
     fs::write(dir.join("nginx.conf"), configuration).expect("written");
     let script = on_this_machine(
         block("sh", "#!/bin/sh"),
-        &[
-            ("127.0.0.1:8080", &site.addresses["apps"].to_string()),
-            ("127.0.0.1:8123", &site.addresses["discovery"].to_string()),
-        ],
+        &[("127.0.0.1:8123", &site.addresses["discovery"].to_string())],
     );
     let file = dir.join("nginx-upstream");
     fs::write(&file, script).expect("written");
