@@ -77,25 +77,6 @@ pub fn counted_agents(count: u32) -> String {
     format!("{count} agent{}", if count == 1 { "" } else { "s" })
 }
 
-/// A constraint in words.
-fn in_words(constraint: &Constraint) -> String {
-    match constraint {
-        Constraint::Expression(text) => text.clone(),
-        Constraint::Field {
-            field,
-            operator,
-            operand,
-        } => {
-            let operand = operand.as_deref().map(|operand| format!(" {operand}"));
-            format!(
-                "{} {operator}{}",
-                field.trim_start_matches('@'),
-                operand.unwrap_or_default()
-            )
-        }
-    }
-}
-
 /// The total amounts of an active agent.
 #[derive(Clone, Debug)]
 pub struct AgentTotal {
@@ -331,7 +312,8 @@ async fn evaluate(
             .judge(&probe_task(from.iter().chain(before)))
             .await?;
         if verdicts.iter().all(|verdict| *verdict == Verdict::Refused(0)) {
-            fit.unsatisfied.push(in_words(condition));
+            let words = condition.to_string();
+            fit.unsatisfied.push(words.trim_start_matches('@').to_owned());
         }
     }
     Ok(fit)

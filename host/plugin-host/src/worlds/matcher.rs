@@ -3,6 +3,8 @@
 //! The types mirror the WIT package `transom:matcher`. The types that occur many times in one call
 //! are passed to components without a conversion.
 
+use std::fmt;
+
 use wasmtime::component::{ComponentType, Lower};
 
 /// The value of an agent's attribute.
@@ -67,6 +69,25 @@ pub enum Constraint {
         /// The third element, when there is one.
         operand: Option<String>,
     },
+}
+
+/// On one line: `rack UNIQUE`, `rack LIKE a|b`, or the expression.
+impl fmt::Display for Constraint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expression(text) => formatter.write_str(text),
+            Self::Field {
+                field,
+                operator,
+                operand,
+            } => {
+                write!(formatter, "{field} {operator}")?;
+                operand
+                    .iter()
+                    .try_for_each(|operand| write!(formatter, " {operand}"))
+            }
+        }
+    }
 }
 
 /// The reason why a constraint is invalid.

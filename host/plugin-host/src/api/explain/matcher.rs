@@ -216,23 +216,8 @@ fn group(matchers: &[&str], task: &Task, agents: &[&Agent], judged: &[ChainVerdi
     groups.collect()
 }
 
-/// Formats a constraint on one line.
 fn condition(constraint: &Constraint) -> String {
-    let text = match constraint {
-        Constraint::Expression(text) => text.clone(),
-        Constraint::Field {
-            field,
-            operator,
-            operand,
-        } => {
-            let operand = operand.iter().flat_map(|operand| [" ", operand.as_str()]);
-            [field.as_str(), " ", operator.as_str()]
-                .into_iter()
-                .chain(operand)
-                .collect()
-        }
-    };
-    clip(&text, MAX_TEXT)
+    clip(&constraint.to_string(), MAX_TEXT)
 }
 
 /// Returns the values of a constraint's attribute on these agents, and the number of agents whose
