@@ -4,7 +4,7 @@ use std::path::Path;
 
 use transom_common::error_chain;
 use transom_config::{Settings, parts};
-use transom_store::{Inspection, RedisSettings, ZooKeeperServer};
+use transom_store::{Durability, Inspection, RedisSettings, ZooKeeperServer};
 
 use super::{Finding, clock};
 
@@ -63,22 +63,22 @@ fn check_redis(server: &str, settings: &RedisSettings) -> Vec<Finding> {
         ));
     }
     let durability_problem = match (settings.append_only, settings.append_fsync.as_deref()) {
-        (Some(false), _) => Some("has no append-only file: the last writes are lost when it crashes"),
+        (Some(false), _) => Durability::Volatile.may_lose(),
         (Some(true), Some("always")) => None,
         (Some(true), Some("everysec")) => Some(
-            "writes its append-only file to disk once a second: the last second is lost when its machine crashes",
+            "it writes its append-only file to disk once a second: the last second is lost when its machine crashes",
         ),
         (Some(true), Some(_)) => Some(
-            "leaves it to the operating system when its append-only file is flushed to disk: the last \
+            "it leaves it to the operating system when its append-only file is flushed to disk: the last \
              writes may be lost",
         ),
-        (Some(true), None) | (None, _) => Some("does not report its durability to this user"),
+        (Some(true), None) | (None, _) => Some("it does not report its durability to this user"),
     };
     check_replicas(server, settings, &mut findings);
     if let Some(durability_problem) = durability_problem {
         findings.push(Finding::warning(
             CHECK,
-            format!("the Redis server {server} {durability_problem}"),
+            format!("the Redis server {server}: {durability_problem}"),
             "Set `appendonly yes` and `appendfsync always` (`redis-cli CONFIG SET`, and the configuration file).",
         ));
     }
@@ -119,12 +119,13 @@ fn check_replicas(server: &str, settings: &RedisSettings, findings: &mut Vec<Fin
             "Name three Sentinels, on three machines.",
         ));
     }
+    let risk = |durability: Durability| durability.may_lose().unwrap_or_default();
     if replicas == 0 && connected > 0 {
         findings.push(Finding::warning(
             CHECK,
             format!(
-                "the Redis server {server} has {connected} replicas, and no write waits for them: a failover to one loses \
-                 confirmed writes, and two daemons may lead for a moment"
+                "the Redis server {server} has {connected} replicas: {}",
+                risk(Durability::Unconfirmed)
             ),
             "Set `store.replicas` to 1, or to more with more than two replicas.",
         ));
@@ -139,8 +140,8 @@ fn check_replicas(server: &str, settings: &RedisSettings, findings: &mut Vec<Fin
         findings.push(Finding::warning(
             CHECK,
             format!(
-                "{replicas} of {connected} replicas of the Redis server {server} confirm a write: a failover to \
-                 another one, while those are unreachable, loses the last writes"
+                "{replicas} of {connected} replicas of the Redis server {server} confirm a write: {}",
+                risk(Durability::PartlyReplicated)
             ),
             format!("With `store.replicas = {connected}` that cannot happen, but then no write succeeds without all of them."),
         ));
