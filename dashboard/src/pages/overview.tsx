@@ -62,7 +62,7 @@ const PLOTS: { title: string; services: string[]; lines: Line[] }[] = [
       { name: "events_delivered", label: "delivered", colour: "--good" },
     ],
   },
-  { title: "Event lag", services: ["apps"], lines: [{ name: "event_lag", label: "mean time of a turn", colour: "--warn" }] },
+  { title: "Turns of apps", services: ["apps"], lines: [{ name: "turn_seconds", label: "mean time of a turn", colour: "--warn" }] },
   {
     title: "Plugins", services: [],
     lines: [{ name: "plugin_calls", label: "calls", colour: "--accent" }],

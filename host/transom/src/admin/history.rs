@@ -98,7 +98,7 @@ const SERIES: &[Series] = &[
     rate("events", "1/s", &[all("transom_apps_events_total")], 1.0),
     rate("events_delivered", "1/s", &[all("transom_apps_events_delivered_total")], 1.0),
     rate("events_dropped", "1/min", &[all("transom_apps_events_dropped_total"), ("transom_apps_callback_events_total", "outcome", &["dropped"])], MINUTE),
-    mean("event_lag", "transom_apps_turn_seconds"),
+    mean("turn_seconds", "transom_apps_turn_seconds"),
     rate("plugin_calls", "1/s", &[all("transom_plugins_calls_total")], 1.0),
     rate("plugin_faults", "1/min", &[("transom_plugins_calls_total", "outcome", &["trap", "timeout", "busy", "disabled"])], MINUTE),
     mean("store_seconds", "transom_store_operation_seconds"),
