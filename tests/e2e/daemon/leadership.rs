@@ -294,10 +294,12 @@ async fn leader_paused_past_its_lease_sends_no_more_calls() {
     let calls = gate.calls();
     first.process.resume();
     first.wait_until_ready(false).await;
-    assert_eq!(
-        first.get("/v2/leader").await.unwrap(),
-        json!({"leader": second.address()})
-    );
+    eventually("the new leader", || async {
+        let leader = first.get("/v2/leader").await?;
+        let known = leader == json!({"leader": second.address()});
+        if known { Ok(()) } else { Err(leader.to_string()) }
+    })
+    .await;
     // Requests to the first daemon are executed by the leader, and their effects are visible at the
     // first daemon.
     first.post("/later").await;

@@ -128,7 +128,7 @@ pub(super) fn terminal(site: &Site, arguments: &[&str]) -> String {
     let mut command = Command::new("script");
     let words: Vec<_> = std::iter::once(inner.get_program())
         .chain(inner.get_args())
-        .map(|word| word.to_string_lossy().into_owned())
+        .map(|word| format!("'{}'", word.to_string_lossy()))
         .collect();
     command.args([
         "-qec",
