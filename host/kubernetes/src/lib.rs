@@ -100,7 +100,7 @@ pub use kind::{Kind, PerKind};
 pub use runner::Runner;
 pub use settings::Settings;
 pub use start::{Instance, Resources, start};
-pub use summary::{Numbers, Summary, SummaryReader};
+pub use summary::{Failing, Numbers, Summary, SummaryReader};
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

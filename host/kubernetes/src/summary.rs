@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::kind::Kind;
@@ -22,6 +23,23 @@ pub struct Summary {
     pub numbers: Numbers,
     /// Why the next task does not start, or the next change waits: a kind and a sentence.
     pub waiting: Vec<(&'static str, String)>,
+    /// The kinds whose tasks keep failing.
+    pub failing: Vec<Failing>,
+}
+
+/// Tasks of a kind that fail one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// The kind.
+    pub name: &'static str,
+    /// How many have failed in a row.
+    pub count: u32,
+    /// When the first of them failed.
+    pub since: Timestamp,
+    /// Host names of the cluster's agents, newest first, at most three.
+    pub hosts: Vec<String>,
+    /// The cause in one sentence, beginning with the name.
+    pub message: String,
 }
 
 /// Counts.
@@ -76,6 +94,7 @@ fn summary(view: &View) -> Summary {
         waiting: waiting
             .map(|one| (one.kind.as_str(), one.reason.clone()))
             .collect(),
+        failing: view.failing.clone(),
     }
 }
 

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use crate::autoscale::Autoscaled;
 use crate::backup::State;
 use crate::kind::{Kind, PerKind};
+use crate::summary::Failing;
 
 /// What requests read.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,8 @@ pub(crate) struct View {
     pub(crate) client_config: Option<Arc<str>>,
     /// Why the next task does not start, or the next change waits; empty: nothing waits.
     pub(crate) waiting: Vec<Waiting>,
+    /// The kinds whose tasks keep failing.
+    pub(crate) failing: Vec<Failing>,
     /// The backup or restore under way, and how the last ones ended.
     pub(crate) backup: State,
     /// The autoscaler; `None`: it is off.

@@ -13,8 +13,10 @@ use transom_replicas::{
 };
 use transom_scheduler::TaskRecord;
 
+use super::failing::FailureRow;
 use crate::kind::{Kind, PerKind};
 use crate::plan::{self, Drain};
+use crate::summary::Failing;
 use crate::task::{MemberStart, Metadata};
 
 /// How long a launched task may take until it runs; images are large.
@@ -26,9 +28,6 @@ const BACKOFF: BackoffPolicy = BackoffPolicy {
     factor: 2.0,
     max: Duration::from_mins(5),
 };
-
-/// The maximum length of a failed task's message, in characters.
-const MAX_MESSAGE: usize = 300;
 
 /// One task.
 #[derive(Debug)]
@@ -76,8 +75,7 @@ pub(super) enum MemberEffect {
 pub(super) struct Members {
     by_kind: PerKind<BTreeMap<u32, Member>>,
     backoff: PerKind<LaunchBackoff>,
-    /// State and message of the last task of each kind that failed.
-    failures: PerKind<Option<String>>,
+    failures: PerKind<Option<FailureRow>>,
     incarnations: BTreeMap<(Kind, u32), u32>,
     /// See [`Policy::unreachable`].
     node_timeout: Duration,
@@ -191,18 +189,6 @@ impl Members {
         if let Some(member) = self.get_mut(kind, number) {
             member.record = Some(Arc::clone(record));
         }
-        if record.is_terminal() && !record.killing {
-            let message = record
-                .status
-                .as_ref()
-                .and_then(|status| status.message.as_deref());
-            let message: String = message
-                .unwrap_or("no message")
-                .chars()
-                .take(MAX_MESSAGE)
-                .collect();
-            *self.failures.of_mut(kind) = Some(format!("{}, {message}", record.state));
-        }
         let task = view(record);
         let input = if launched {
             Input::Launched(task)
@@ -267,7 +253,16 @@ impl Members {
     /// How the last failed task of a kind ended, while tasks of the kind must not be launched.
     pub(super) fn failure(&self, kind: Kind, now: Timestamp) -> Option<&str> {
         self.backoff(kind, now)?;
-        self.failures.of(kind).as_deref()
+        self.failures.of(kind).as_ref().map(|row| row.last.as_str())
+    }
+
+    /// The kinds whose tasks keep failing.
+    pub(super) fn failing(&self, now: Timestamp) -> Vec<Failing> {
+        let rows = Kind::ALL.into_iter().filter_map(|kind| {
+            let row = self.failures.of(kind).as_ref()?;
+            row.failing(kind, now)
+        });
+        rows.collect()
     }
 
     /// Applies an input to a task. Only the passing of time depends on the strategy for an unreachable
@@ -304,7 +299,13 @@ impl Members {
                     ..
                 } => {
                     if condition.is_failure() && !restarting && member.replica.is_wanted() {
-                        self.backoff.of_mut(kind).record_failure(&BACKOFF, now);
+                        let backoff = self.backoff.of_mut(kind);
+                        backoff.record_failure(&BACKOFF, now);
+                        let delayed_until = backoff.until(now).unwrap_or(now);
+                        if let Some(record) = &member.record {
+                            let row = self.failures.of_mut(kind);
+                            *row = Some(FailureRow::after(row.as_ref(), record, delayed_until, now));
+                        }
                     }
                     Some(MemberEffect::Ended(task.clone()))
                 }

@@ -9,6 +9,7 @@
 mod autoscale;
 mod backup;
 pub(crate) mod command;
+mod failing;
 mod job_result;
 mod kvstore;
 mod members;

@@ -52,6 +52,7 @@ impl Core {
             ready: self.plan.settled && self.wanted.counts.server > 0 && !self.stops_servers(),
             client_config: client_config.and_then(|config| config.text_for_clients.clone()),
             waiting: self.waiting(),
+            failing: self.members.failing(ambient::now()),
             autoscale: self.show_autoscaler(),
             backup: self.backup.state.clone(),
         };

@@ -87,3 +87,24 @@ async fn the_end_of_a_failed_task_is_explained_until_the_next_one_may_start() {
     site.wait_until_settled().await;
     site.wait_until("no reason", |view| view.waiting.is_empty()).await;
 }
+
+#[tokio::test]
+async fn tasks_that_keep_failing_are_one_problem_with_the_last_message() {
+    let site = Site::start(|_| {}).await;
+    for _ in 0..3 {
+        site.wait_until_settled().await;
+        let agent = site.tasks(Kind::Agent).remove(0);
+        site.scheduler
+            .update(&agent, TaskState::Failed, Some("Command exited with status 1"));
+        site.wait_until("the end of the task", |view| {
+            view.tasks.agent.iter().all(|task| task.id != agent)
+        })
+        .await;
+    }
+    site.wait_until("the problem", |view| {
+        let [one] = &view.failing[..] else { return false };
+        let end = "last: TASK_FAILED, Command exited with status 1";
+        (one.name, one.count, one.hosts.len()) == ("agent", 3, 1) && one.message.ends_with(end)
+    })
+    .await;
+}

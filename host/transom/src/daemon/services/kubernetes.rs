@@ -8,7 +8,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use transom_cli::{
     exit::Unavailable,
-    overview::{ServiceState, Waiting},
+    overview::{Failing, ServiceState, Waiting},
 };
 use transom_cluster::v1;
 use transom_config::Settings;
@@ -202,7 +202,20 @@ impl BoundService for BoundKubernetes {
 
 /// The service's part of `/v1/overview`.
 fn state(summaries: &transom_kubernetes::SummaryReader) -> ServiceState {
-    let transom_kubernetes::Summary { numbers, waiting } = summaries.read();
+    let transom_kubernetes::Summary {
+        numbers,
+        waiting,
+        failing,
+    } = summaries.read();
+    let failing = failing.into_iter().map(|one| Failing {
+        name: one.name.to_owned(),
+        kind: "failed".to_owned(),
+        count: one.count,
+        since: one.since,
+        agents: one.hosts,
+        message: one.message,
+        advice: "Read the task's stdout and stderr on the agent; `transom fw status` shows the others.".to_owned(),
+    });
     let waiting = waiting.into_iter().map(|(kind, reason)| Waiting {
         name: kind.to_owned(),
         why: reason.clone(),
@@ -212,6 +225,7 @@ fn state(summaries: &transom_kubernetes::SummaryReader) -> ServiceState {
     ServiceState {
         summary: serde_json::json!(numbers),
         waiting: waiting.collect(),
+        failing: failing.collect(),
         ..ServiceState::default()
     }
 }
