@@ -99,7 +99,8 @@ impl SummaryReader {
     /// The present state.
     pub fn read(&self) -> Summary {
         let snapshot = self.snapshot.load();
-        let mut summary = count(&snapshot, Moment::now());
+        let now = Moment::now();
+        let mut summary = count(&snapshot, now);
         let Some(handles) = self.leader.handles() else {
             return summary;
         };
@@ -108,7 +109,7 @@ impl SummaryReader {
         for one in &summary.waiting {
             let failing = &mut summary.failing;
             if failing.len() < MAX_ENTRIES && !failing.iter().any(|known| known.name == one.run_spec) {
-                failing.extend(launch::failing(&handles, &pending, &one.run_spec));
+                failing.extend(launch::failing(&handles, &pending, &one.run_spec, now));
             }
         }
         summary.find_blocked(&snapshot);

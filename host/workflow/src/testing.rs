@@ -138,7 +138,11 @@ impl AgentList for SingleAgent {
             extensions: Vec::new(),
         };
         let total = [4.0, 8192.0, 100_000.0, 0.0];
-        Ok(vec![ActiveAgent { agent, total }])
+        Ok(vec![ActiveAgent {
+            agent,
+            total,
+            ports: Vec::new(),
+        }])
     }
 }
 

@@ -122,7 +122,7 @@ impl Api {
         let waiting = || {
             let handles = handles.as_ref()?;
             let pending = handles.scheduler.pending();
-            failing::launch::failing(handles, &pending, view.record.spec.id().as_str())
+            failing::launch::failing(handles, &pending, view.record.spec.id().as_str(), now)
         };
         let mut failing = Failing::of(view, now).or_else(waiting)?;
         let sandbox = failing::row(view, now).and_then(|row| row.last.sandbox.as_ref());

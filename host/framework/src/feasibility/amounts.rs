@@ -69,6 +69,7 @@ mod tests {
             id: hostname.to_owned(),
             hostname: hostname.to_owned(),
             amounts,
+            ports: Vec::new(),
         };
         let agents = [
             agent("wide", [16.0, 1024.0, 9e5, 0.0]),

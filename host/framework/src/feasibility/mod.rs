@@ -86,6 +86,8 @@ pub struct AgentTotal {
     pub hostname: String,
     /// CPUs, memory and disk in MB, and GPUs.
     pub amounts: Amounts,
+    /// Its ports: ranges from first to last inclusive.
+    pub ports: Vec<(u64, u64)>,
 }
 
 /// The active agents: their amounts, and the constraints that they satisfy.
@@ -263,11 +265,12 @@ async fn load_agents(cluster: &dyn AgentList, matcher: &dyn MatchSessions) -> Op
     };
     let (agents, totals): (Vec<Agent>, Vec<AgentTotal>) = agents
         .into_iter()
-        .map(|ActiveAgent { agent, total }| {
+        .map(|ActiveAgent { agent, total, ports }| {
             let total = AgentTotal {
                 id: agent.id.clone(),
                 hostname: agent.hostname.clone(),
                 amounts: total,
+                ports,
             };
             (agent, total)
         })

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use transom_cluster::Client;
+use transom_cluster::operator::Agent as ListedAgent;
 use transom_cluster::v1::Resource;
 use transom_plugin_host::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 use transom_plugin_host::{CallError, Plugins};
@@ -23,6 +24,8 @@ pub struct ActiveAgent {
     pub agent: Agent,
     /// All its CPUs, memory, disk and GPUs, used or not.
     pub total: Amounts,
+    /// All its ports, used or not: ranges from first to last inclusive.
+    pub ports: Vec<(u64, u64)>,
 }
 
 /// The matcher.
@@ -53,18 +56,31 @@ pub async fn active_agents(client: &Client) -> transom_cluster::Result<Vec<Activ
     });
     let described = (0..).zip(active).map(|(handle, agent)| ActiveAgent {
         agent: transom_scheduler::to_matcher_agent(handle, &agent.agent_info),
-        total: total(&agent.total_resources, &agent.agent_info.resources),
+        total: total(resources(agent)),
+        ports: ports(resources(agent)),
     });
     Ok(described.collect())
 }
 
-/// The amounts of an agent: what the master counts, or else what the agent has registered with.
-fn total(counted: &[Resource], registered: &[Resource]) -> Amounts {
-    let resources = if counted.is_empty() { registered } else { counted };
+/// What the master counts of an agent, or else what the agent has registered with.
+fn resources(agent: &ListedAgent) -> &[Resource] {
+    if agent.total_resources.is_empty() {
+        &agent.agent_info.resources
+    } else {
+        &agent.total_resources
+    }
+}
+
+fn total(resources: &[Resource]) -> Amounts {
     ["cpus", "mem", "disk", "gpus"].map(|name| {
         let named = resources.iter().filter(|resource| resource.name == name);
         named.filter_map(Resource::scalar_value).sum()
     })
+}
+
+fn ports(resources: &[Resource]) -> Vec<(u64, u64)> {
+    let named = resources.iter().filter(|resource| resource.name == "ports");
+    named.flat_map(Resource::port_ranges).collect()
 }
 
 impl MatchSessions for Plugins {

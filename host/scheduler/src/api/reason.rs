@@ -144,7 +144,7 @@ reasons! {
     NoOffers = obstacle(
         "offers",
         "no offer has arrived yet",
-        "Check that agents are registered, and that other frameworks do not hold all of their resources."
+        "Check that agents are registered, and that neither other frameworks nor a quota of the role hold their resources back."
     );
     Disconnected = obstacle(
         "subscription",

@@ -5,18 +5,28 @@ use transom_scheduler::{PendingSnapshot, PendingSpec, Reason, Reservation, Reser
 
 use super::Failing;
 use crate::core::term::Handles;
+use crate::time::Moment;
 
 /// What an instance is called in sentences.
 const NOUN: &str = "instance";
 
 /// Why no agent can run the pending instances of an app or pod, as far as that is known.
-pub(crate) fn failing(handles: &Handles, pending: &PendingSnapshot, name: &str) -> Option<Failing> {
+pub(crate) fn failing(
+    handles: &Handles,
+    pending: &PendingSnapshot,
+    name: &str,
+    now: Moment,
+) -> Option<Failing> {
     let pending = pending.spec(name)?;
     let away = || {
         let totals = handles.feasibility.totals();
         volumes_away(&pending, &handles.scheduler.reservations(), &totals)
     };
-    let found = away().or_else(|| handles.feasibility.unplaceable(&pending, NOUN))?;
+    let port_taken =
+        || Unplaceable::port_taken(&pending, NOUN, &handles.scheduler.tasks(), now.timestamp());
+    let found = away()
+        .or_else(|| handles.feasibility.unplaceable(&pending, NOUN))
+        .or_else(port_taken)?;
     Some(Failing {
         name: found.name,
         kind: found.kind,

@@ -5,6 +5,7 @@
 mod checks;
 pub(crate) mod launch;
 pub(crate) mod stderr;
+mod unreachable;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -30,6 +31,7 @@ pub(crate) const KINDS: &[&str] = &[
     "rejected",
     "killed-unhealthy",
     "failed",
+    "unreachable",
     "unhealthy",
     "check-without-result",
     "not-ready",
@@ -47,8 +49,9 @@ pub struct Failing {
     /// The app or pod.
     pub name: String,
     /// `crash-loop`, `finished`, `program-not-found`, `out-of-memory`, `launch-failed`, `rejected`,
-    /// `killed-unhealthy` or `failed`; `unhealthy`, `check-without-result` or `not-ready` if only its
-    /// checks fail; `too-large`, `constraint` or `volume-agent-away` if no agent can run an instance.
+    /// `killed-unhealthy` or `failed`; `unreachable`; `unhealthy`, `check-without-result` or `not-ready` if only its
+    /// checks fail; `too-large`, `port-absent`, `constraint`, `port-taken` or `volume-agent-away` if no
+    /// agent can run an instance.
     pub kind: &'static str,
     /// Failures in a row, 0 if the agent makes the check, which reports only changes; the instances that
     /// no agent can run.
@@ -82,16 +85,19 @@ pub(crate) fn if_wanted(wanted: bool) -> impl Fn(&SpecView) -> Option<Failing> +
 /// Whether [`Failing::of`] may return something for an app or pod, now or later.
 pub(crate) fn is_candidate(view: &SpecView) -> bool {
     let row = view.record.failures.as_ref();
-    row.is_some_and(|row| row.count >= MIN_FAILURES) || view.counts.unhealthy > 0 || view.counts.unchecked > 0
+    row.is_some_and(|row| row.count >= MIN_FAILURES)
+        || view.counts.unhealthy > 0
+        || view.counts.unchecked > 0
+        || unreachable::count(&view.counts) > 0
 }
 
 impl Failing {
-    /// What fails of an app or pod. The failures of tasks come first, because they are the causes of
-    /// the others.
+    /// What fails of an app or pod. The failures of tasks come first, and unreachable agents before
+    /// checks, because they are the causes of the others.
     pub(crate) fn of(view: &SpecView, now: Moment) -> Option<Self> {
         match row(view, now) {
             Some(row) => Some(Self::of_row(&view.record.spec, row)),
-            None => checks::failing(view),
+            None => unreachable::failing(view).or_else(|| checks::failing(view)),
         }
     }
 

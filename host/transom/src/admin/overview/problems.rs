@@ -8,8 +8,10 @@ use transom_cli::overview::{
 };
 use transom_scheduler::Reason;
 
-/// A task that waits longer for its launch is a problem, in seconds.
-const MAX_WAITING_SECONDS: u64 = 300;
+/// A task that waits longer for its launch is a problem, in seconds: if it cannot use the offers that
+/// arrive, and if none arrive, as between the offers of a cluster with many frameworks.
+const MAX_WAITING_SECONDS: u64 = 15;
+const MAX_WAITING_SECONDS_WITHOUT_OFFERS: u64 = 60;
 /// A deployment that runs longer is a problem, in seconds.
 const MAX_DEPLOYMENT_SECONDS: u64 = 900;
 /// Records that the cluster has not confirmed for longer are stale, in seconds.
@@ -157,7 +159,11 @@ fn waiting_problem(service: &Service, waiting: &Waiting, now: Timestamp) -> Opti
     let seconds = seconds_since(since, now);
     // A task in backoff after failures waits on purpose.
     let delayed = waiting.reasons.len() == 1 && waiting.reasons.contains_key(Reason::Backoff.as_str());
-    if seconds < MAX_WAITING_SECONDS || delayed {
+    let limit = match waiting.offers {
+        0 => MAX_WAITING_SECONDS_WITHOUT_OFFERS,
+        _ => MAX_WAITING_SECONDS,
+    };
+    if seconds < limit || delayed {
         return None;
     }
     let is_apps = service.name == "apps";

@@ -103,15 +103,26 @@ fn services_without_leader_subscription_or_records_are_errors() {
 
 #[test]
 fn task_that_waits_too_long_is_a_warning_with_its_reason() {
-    let waits = |name: &str, since: &str, reasons: Value| {
-        let waiting =
-            json!({"name": "/web", "instances": 2, "since": since, "reasons": reasons, "why": "the reason"});
+    let waits_with = |name: &str, since: &str, offers: u32, reasons: Value| {
+        let waiting = json!({
+            "name": "/web", "instances": 2, "since": since, "offers": offers, "reasons": reasons, "why": "the reason",
+        });
         service(json!({"name": name, "ready": true, "waiting": [waiting]}))
     };
+    let waits = |name: &str, since: &str, reasons: Value| waits_with(name, since, 3, reasons);
     let old = "2026-01-01T00:50:00Z";
     let cpus = || json!({"InsufficientCpus": 3, "Backoff": 1});
     check(&[
-        (waits("apps", "2026-01-01T00:55:01Z", cpus()), &[]),
+        (waits("apps", "2026-01-01T00:59:46Z", cpus()), &[]),
+        (
+            waits("apps", "2026-01-01T00:59:45Z", cpus()),
+            &["warning apps: /web: 2 instances waiting for 15 s: the reason"],
+        ),
+        (waits_with("apps", "2026-01-01T00:59:01Z", 0, json!({"NoOffers": 1})), &[]),
+        (
+            waits_with("apps", "2026-01-01T00:59:00Z", 0, json!({"NoOffers": 1})),
+            &["warning apps: /web: 2 instances waiting for 1 min: the reason"],
+        ),
         (
             waits("apps", old, cpus()),
             &["warning apps: /web: 2 instances waiting for 10 min: the reason"],
