@@ -479,7 +479,7 @@ mod tests {
     /// The table in the documentation lists exactly the flags that are accepted as aliases of keys.
     #[test]
     fn accepted_flags_are_those_in_the_documentation() {
-        let page = include_str!("../../../docs/apps.md");
+        let page = include_str!("../../../docs/apps/marathon.md");
         let (_, table) = page.split_once("| flag | key |\n|---|---|\n").expect("the table");
         let (table, _) = table.split_once("\n\n").expect("its end");
         let cells = |row: &'static str| -> (&str, &str) {

@@ -1,7 +1,7 @@
 //! `transom apps import` and `export`: a daemon with another store takes over running tasks.
 //!
 //! A daemon stands in for Marathon, because it serves Marathon's API. The commands are those of
-//! `docs/apps.md`.
+//! `docs/apps/`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,9 +54,12 @@ pub(super) fn fails(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), texts.concat())
 }
 
+/// The page about imports from Marathon.
+pub(super) const MARATHON: &str = include_str!("../../../docs/apps/marathon.md");
+const OPERATION: &str = include_str!("../../../docs/apps/operation.md");
+
 /// The lines of the page's section that begin with `transom apps`, without the program's name.
-pub(super) fn documented_commands(heading: &str) -> Vec<String> {
-    let page = include_str!("../../../docs/apps.md");
+pub(super) fn documented_commands(page: &str, heading: &str) -> Vec<String> {
     let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("a section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let lines = section
@@ -190,7 +193,7 @@ pub(super) async fn create(marathon: &Daemon) {
 
 /// Exports the store of the daemon that has just stopped, and imports it into Redis.
 async fn move_to_a_shared_store(dir: &Path, cluster: &Cluster, before: &[String]) {
-    let backup = documented_commands("Backup and restore");
+    let backup = documented_commands(OPERATION, "Backup and restore");
     let backup: Vec<Vec<&str>> = backup.iter().map(|line| line.split(' ').collect()).collect();
     assert_eq!(backup.len(), 2, "{backup:?}");
     let (running, launches) = (processes(cluster), cluster.launches());
@@ -274,7 +277,7 @@ async fn imported_tasks_keep_their_processes_and_are_managed_afterwards() {
     assert_eq!(running.keys().cloned().collect::<Vec<_>>(), before, "app and pod");
 
     // The documented commands, in their order: the dry run, then the import.
-    let mut commands = documented_commands("From Marathon");
+    let mut commands = documented_commands(MARATHON, "From Marathon");
     commands.retain(|line| line.contains("--from http://"));
     assert_eq!(commands.len(), 2, "{commands:?}");
     let commands: Vec<String> = commands

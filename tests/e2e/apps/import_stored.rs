@@ -10,7 +10,7 @@ use transom_testkit::marathon_state::{Message, node, pair, reference, resource, 
 use transom_testkit::zookeeper::{self, Acls, Client, ZooKeeper};
 use transom_tests::site::{Cluster, copy_components};
 
-use super::import::{Daemon, configure, create, documented_commands, fails, processes, succeeds};
+use super::import::{Daemon, MARATHON, configure, create, documented_commands, fails, processes, succeeds};
 
 /// Where Marathon keeps its state.
 const ROOT: &str = "/marathon";
@@ -182,7 +182,7 @@ async fn write(state: &State<'_>, marathon: &Daemon) {
 
 /// The documented commands with the addresses of the test, the dry run first.
 fn commands(server: &str, cluster: &Cluster) -> Vec<Vec<String>> {
-    let mut commands = documented_commands("From Marathon");
+    let mut commands = documented_commands(MARATHON, "From Marathon");
     commands.retain(|line| line.contains("--from zk://"));
     assert_eq!(commands.len(), 2, "{commands:?}");
     let with_addresses = |line: &String| {

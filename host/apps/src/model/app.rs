@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn documented_effects_are_those_of_the_table() {
-        let documented = effects::tests::documented("## Definitions");
+        let documented = effects::tests::documented(effects::tests::DEFINITIONS, "## Fields");
         let effects: Vec<(&str, &str)> = EFFECTS
             .iter()
             .map(|field| {

@@ -49,15 +49,22 @@ pub(super) fn digest<T: Serialize>(fields: &BTreeMap<&str, T>) -> String {
     format!("{short:032x}")
 }
 
-/// Parses the tables of `docs/apps.md`, for the tests that compare them with the code.
+/// Parses the tables of `docs/apps/`, for the tests that compare them with the code.
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::Effect;
 
-    /// The field and the effect in each row of the first table after `heading`.
-    pub(in crate::model) fn documented(heading: &str) -> Vec<(&'static str, &'static str)> {
-        let page = include_str!("../../../../docs/apps.md");
+    /// The page about the fields of apps.
+    pub(in crate::model) const DEFINITIONS: &str = include_str!("../../../../docs/apps/definitions.md");
+    /// The page about the fields of pods.
+    pub(in crate::model) const PODS: &str = include_str!("../../../../docs/apps/pods.md");
+
+    /// The field and the effect in each row of the first table after `heading` of the page.
+    pub(in crate::model) fn documented(
+        page: &'static str,
+        heading: &str,
+    ) -> Vec<(&'static str, &'static str)> {
         let (_, section) = page.split_once(&format!("\n{heading}\n")).unwrap();
         let (_, table) = section.split_once("| field | default | change |").unwrap();
         let (table, _) = table.split_once("\n\n").unwrap();

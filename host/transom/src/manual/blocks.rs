@@ -2,7 +2,7 @@
 
 /// A fenced block.
 pub(super) struct Block {
-    /// The page and the line where the block begins: `docs/apps.md:12`.
+    /// The page and the line where the block begins: `docs/install.md:12`.
     pub(super) location: String,
     /// The word after the fence, such as `sh`.
     pub(super) language: String,

@@ -39,7 +39,7 @@ impl Recorder {
 
 #[test]
 fn routes_of_the_documentation_are_described() {
-    let page = include_str!("../../../../../docs/apps.md");
+    let page = include_str!("../../../../../docs/apps/routes.md");
     let (_, table) = page.split_once("| method | path | |").unwrap();
     let (table, _) = table.split_once("\n\n").unwrap();
     let rows = table.lines().filter(|line| line.contains('`'));

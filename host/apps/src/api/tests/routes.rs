@@ -7,7 +7,7 @@ use crate::testing::World;
 /// Every documented method of every documented path is routed, and no other one.
 #[tokio::test]
 async fn routes_are_those_of_the_documentation() {
-    let page = include_str!("../../../../../docs/apps.md");
+    let page = include_str!("../../../../../docs/apps/routes.md");
     let (_, table) = page.split_once("| method | path | |").unwrap();
     let (table, _) = table.split_once("\n\n").unwrap();
     let mut documented: BTreeMap<String, Vec<&str>> = BTreeMap::new();

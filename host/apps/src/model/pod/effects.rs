@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
     use crate::model::VersionInfo;
-    use crate::model::effects::tests::{documented, word};
+    use crate::model::effects::tests::{PODS, documented, word};
     use crate::settings::CheckRunner;
     use crate::testing::pod;
 
@@ -226,8 +226,8 @@ mod tests {
             };
             fields.iter().map(|field| (field.name, row(field))).collect()
         }
-        assert_eq!(documented("## Pods"), rows(FIELDS));
-        assert_eq!(documented("### Containers of a pod"), rows(CONTAINER_FIELDS));
+        assert_eq!(documented(PODS, "## Fields of a pod"), rows(FIELDS));
+        assert_eq!(documented(PODS, "## Containers of a pod"), rows(CONTAINER_FIELDS));
     }
 
     #[test]
