@@ -19,6 +19,8 @@ fn in_shell(shell: &str, site: &Shell, script: &str) -> String {
     let folder = program.parent().expect("a folder");
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{}:{path}", folder.display()));
+    // In the locale C fish finds no program below a folder whose name is not ASCII.
+    command.env("LC_ALL", "C.UTF-8");
     for (name, value) in environment.get_envs() {
         match value {
             Some(value) => command.env(name, value),
