@@ -100,7 +100,8 @@ pub use kind::{Kind, PerKind};
 pub use runner::Runner;
 pub use settings::Settings;
 pub use start::{Instance, Resources, start};
-pub use summary::{Failing, Numbers, Summary, SummaryReader};
+pub use summary::{Numbers, Summary, SummaryReader};
+pub use view::Failing;
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

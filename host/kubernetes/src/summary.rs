@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::kind::Kind;
-use crate::view::{View, Views};
+use crate::view::{Failing, View, Views};
 
 /// Reads summaries. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -25,21 +24,6 @@ pub struct Summary {
     pub waiting: Vec<(&'static str, String)>,
     /// The kinds whose tasks keep failing.
     pub failing: Vec<Failing>,
-}
-
-/// Tasks of a kind that fail one after the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failing {
-    /// The kind.
-    pub name: &'static str,
-    /// How many have failed in a row.
-    pub count: u32,
-    /// When the first of them failed.
-    pub since: Timestamp,
-    /// Host names of the cluster's agents, newest first, at most three.
-    pub hosts: Vec<String>,
-    /// The cause in one sentence, beginning with the name.
-    pub message: String,
 }
 
 /// Counts.

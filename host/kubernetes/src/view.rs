@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 
 use crate::autoscale::Autoscaled;
 use crate::backup::State;
 use crate::kind::{Kind, PerKind};
-use crate::summary::Failing;
 
 /// What requests read.
 #[derive(Clone, Debug, Default)]
@@ -92,6 +92,21 @@ pub(crate) struct Waiting {
     pub(crate) kind: Kind,
     /// One sentence: what waits and why.
     pub(crate) reason: String,
+}
+
+/// Tasks of a kind that fail one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// The kind.
+    pub name: &'static str,
+    /// How many have failed in a row.
+    pub count: u32,
+    /// When the first of them failed.
+    pub since: Timestamp,
+    /// Host names of the cluster's agents, newest first, at most three.
+    pub hosts: Vec<String>,
+    /// The cause in one sentence, beginning with the name.
+    pub message: String,
 }
 
 impl View {

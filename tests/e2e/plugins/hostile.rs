@@ -443,16 +443,19 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
                     }
                 })
                 .await;
-                let output = site.daemon.as_ref().expect("a daemon").output();
                 let wanted = exact.to_string();
                 let owner = if name == "master" { "a master" } else { name };
-                let said = output.lines().any(|line| {
-                    line.contains("plugin access denied")
-                        && line.contains(&wanted)
-                        && line.contains(owner)
-                        && line.contains("/probed")
-                });
-                assert!(said, "{name} in {output}");
+                eventually(&format!("a denial of {name} in the log"), || async {
+                    let output = site.daemon.as_ref().expect("a daemon").output();
+                    let said = output.lines().any(|line| {
+                        line.contains("plugin access denied")
+                            && line.contains(&wanted)
+                            && line.contains(owner)
+                            && line.contains("/probed")
+                    });
+                    if said { Ok(()) } else { Err(output) }
+                })
+                .await;
             }
         }
     }

@@ -37,7 +37,12 @@ impl Feasibility {
         let (kind, label, reason, detail) = if let Some(short) = short {
             ("too-large", "no agent is large enough", short.code, short.message)
         } else if let Some(detail) = absent_port(spec, &agents) {
-            ("port-absent", "no agent has its port", Reason::InsufficientPorts, detail)
+            (
+                "port-absent",
+                "no agent has its port",
+                Reason::InsufficientPorts,
+                detail,
+            )
         } else {
             let fit = self.of(&spec.constraints).filter(|fit| fit.fitting == 0)?;
             let sentences = fit.unsatisfied_everywhere().join("; ");
@@ -78,12 +83,7 @@ fn absent_port(spec: &RunSpec, agents: &[AgentTotal]) -> Option<String> {
 
 impl Unplaceable {
     /// The fixed port that other tasks of the framework have, if offers lack it. `tasks`: all of them.
-    pub fn port_taken(
-        pending: &PendingSpec<'_>,
-        noun: &str,
-        tasks: &Tasks,
-        now: Timestamp,
-    ) -> Option<Self> {
+    pub fn port_taken(pending: &PendingSpec<'_>, noun: &str, tasks: &Tasks, now: Timestamp) -> Option<Self> {
         let reason = Reason::InsufficientPorts;
         if !pending.reasons().last.contains_key(&reason)
             || now.duration_since(pending.since()) < MIN_WAIT_FOR_PORT
@@ -96,12 +96,20 @@ impl Unplaceable {
         };
         let port = fixed_ports(pending.spec()).find(|port| holders(*port).next().is_some())?;
         let described = holders(port).map(|task| {
-            let whose = if task.run_spec == pending.run_spec { "its own task" } else { "the task" };
+            let whose = if task.run_spec == pending.run_spec {
+                "its own task"
+            } else {
+                "the task"
+            };
             format!("{whose} {} on {}", task.id, task.agent.hostname)
         });
         let named: Vec<String> = described.take(MAX_HOLDERS).collect();
         let more = holders(port).count() - named.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         let detail = format!("port {port} is in use by {}{more}", named.join(", "));
         Some(Self {
             kind: "port-taken",

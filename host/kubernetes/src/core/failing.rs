@@ -5,7 +5,7 @@ use transom_plugin_host::printable;
 use transom_scheduler::TaskRecord;
 
 use crate::kind::Kind;
-use crate::summary::Failing;
+use crate::view::Failing;
 
 /// A row of failures is a problem from this length on; the delays of the launches before it are 1 and
 /// 2 seconds.
@@ -38,7 +38,10 @@ impl FailureRow {
         delayed_until: Timestamp,
         now: Timestamp,
     ) -> Self {
-        let message = record.status.as_ref().and_then(|status| status.message.as_deref());
+        let message = record
+            .status
+            .as_ref()
+            .and_then(|status| status.message.as_deref());
         let message = printable(message.unwrap_or("no message"));
         let message: String = message.chars().take(MAX_MESSAGE).collect();
         let last = format!("{}, {message}", record.state);

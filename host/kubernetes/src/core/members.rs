@@ -16,8 +16,8 @@ use transom_scheduler::TaskRecord;
 use super::failing::FailureRow;
 use crate::kind::{Kind, PerKind};
 use crate::plan::{self, Drain};
-use crate::summary::Failing;
 use crate::task::{MemberStart, Metadata};
+use crate::view::Failing;
 
 /// How long a launched task may take until it runs; images are large.
 const LAUNCH_TIMEOUT: Duration = Duration::from_mins(30);

@@ -306,25 +306,81 @@ async fn drain(site: &Site, agent: &Value) {
     assert!(answer.status().is_success(), "{answer:?}");
 }
 
+/// The app has one problem, of this kind, with this beginning and part of its sentence.
+async fn assert_one_problem(site: &Site, (id, kind): (&str, &str), beginning: &str, part: &str) {
+    let message = wait_for_problem(site, beginning).await;
+    assert!(message.contains(part), "{message}");
+    assert_told_everywhere(site, id, &message).await;
+    let found = wait_for_overview(site, "one problem", |_| true).await;
+    let failing = found["services"][0]["failing"]
+        .as_array()
+        .expect("failing")
+        .iter();
+    assert_eq!(
+        failing
+            .filter(|one| one["name"] == id && one["kind"] == kind)
+            .count(),
+        1,
+        "{found}"
+    );
+    let problems = found["problems"].as_array().expect("problems").iter();
+    let of_app = problems.filter(|one| {
+        one["message"]
+            .as_str()
+            .is_some_and(|it| it.starts_with(&format!("{id}:")))
+    });
+    assert_eq!(of_app.count(), 1, "{found}");
+}
+
+/// An app with more fields.
+fn app_with(id: &str, more: &Value) -> Value {
+    let mut app = json!({"id": id, "cmd": "sleep 1000", "cpus": 0.1, "mem": 32});
+    let fields = more.as_object().expect("an object").clone();
+    app.as_object_mut().expect("an object").extend(fields);
+    app
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fixed_ports_that_are_absent_or_taken_are_problems() {
+    let site = Site::start().await;
+    let fixed = |port: &Value| json!({"portDefinitions": [{"port": port}], "requirePorts": true});
+    site.post_app(&app_with("/absent", &fixed(&json!(80)))).await;
+    site.post_app(&app_with("/holder", &json!({"portDefinitions": [{"port": 0}]})))
+        .await;
+    let holder = site.wait_until_running("/holder", 1).await.remove(0);
+    let port = &holder["ports"][0];
+    site.post_app(&app_with("/taken", &fixed(port))).await;
+    let taken_by = format!(
+        "port {port} is in use by the task {} on ",
+        holder["id"].as_str().expect("an id")
+    );
+    for (id, kind, label, part) in [
+        (
+            "/absent",
+            "port-absent",
+            "no agent has its port",
+            "port 80 is not among the ports of any agent (3 agents in the cluster)",
+        ),
+        ("/taken", "port-taken", "its port is taken", &taken_by),
+    ] {
+        let beginning = format!("{id}: {label}: 1 instance waits since ");
+        assert_one_problem(&site, (id, kind), &beginning, part).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn causes_that_waiting_does_not_end_are_problems_at_once() {
     let site = Site::start_with("[workflow]\nlistener = \"127.0.0.1\"\nport = 0\ncontainers = false\n").await;
-    let app = |id: &str, more: Value| {
-        let mut app = json!({"id": id, "cmd": "sleep 1000", "cpus": 0.1, "mem": 32});
-        let fields = more.as_object().expect("an object").clone();
-        app.as_object_mut().expect("an object").extend(fields);
-        app
-    };
     let volume = json!({"containerPath": "data", "mode": "RW", "persistent": {"type": "root", "size": 16}});
     let resident = json!({"role": "dev", "container": {"type": "MESOS", "volumes": [volume]}});
-    site.post_app(&app("/dev/db", resident)).await;
+    site.post_app(&app_with("/dev/db", &resident)).await;
     let tasks = site.wait_until_running("/dev/db", 1).await;
     drain(&site, &tasks[0]["slaveId"]).await;
-    site.post_app(&app("/too-large", json!({"cpus": 9000, "instances": 2})))
+    site.post_app(&app_with("/too-large", &json!({"cpus": 9000, "instances": 2})))
         .await;
-    site.post_app(&app(
+    site.post_app(&app_with(
         "/nowhere",
-        json!({"constraints": [["rack", "IS", "nowhere"]]}),
+        &json!({"constraints": [["rack", "IS", "nowhere"]]}),
     ))
     .await;
     for (id, kind, beginning, part) in [
@@ -347,28 +403,7 @@ async fn causes_that_waiting_does_not_end_are_problems_at_once() {
             "volumes of an instance are on ",
         ),
     ] {
-        let message = wait_for_problem(&site, beginning).await;
-        assert!(message.contains(part), "{message}");
-        assert_told_everywhere(&site, id, &message).await;
-        let found = wait_for_overview(&site, "one problem", |_| true).await;
-        let failing = found["services"][0]["failing"]
-            .as_array()
-            .expect("failing")
-            .iter();
-        assert_eq!(
-            failing
-                .filter(|one| one["name"] == id && one["kind"] == kind)
-                .count(),
-            1,
-            "{found}"
-        );
-        let problems = found["problems"].as_array().expect("problems").iter();
-        let of_app = problems.filter(|one| {
-            one["message"]
-                .as_str()
-                .is_some_and(|it| it.starts_with(&format!("{id}:")))
-        });
-        assert_eq!(of_app.count(), 1, "{found}");
+        assert_one_problem(&site, (id, kind), beginning, part).await;
     }
     let url = format!("http://{}/v0/queue_command", site.addresses["workflow"]);
     let job = json!({"workflow_task_id": "huge", "command": "true", "cpus": 9000});

@@ -22,8 +22,7 @@ pub(crate) fn failing(
         let totals = handles.feasibility.totals();
         volumes_away(&pending, &handles.scheduler.reservations(), &totals)
     };
-    let port_taken =
-        || Unplaceable::port_taken(&pending, NOUN, &handles.scheduler.tasks(), now.timestamp());
+    let port_taken = || Unplaceable::port_taken(&pending, NOUN, &handles.scheduler.tasks(), now.timestamp());
     let found = away()
         .or_else(|| handles.feasibility.unplaceable(&pending, NOUN))
         .or_else(port_taken)?;

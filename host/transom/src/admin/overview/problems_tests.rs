@@ -118,10 +118,13 @@ fn task_that_waits_too_long_is_a_warning_with_its_reason() {
             waits("apps", "2026-01-01T00:59:45Z", cpus()),
             &["warning apps: /web: 2 instances waiting for 15 s: the reason"],
         ),
-        (waits_with("apps", "2026-01-01T00:59:01Z", 0, json!({"NoOffers": 1})), &[]),
+        (
+            waits_with("apps", "2026-01-01T00:59:01Z", 0, json!({"NoOffers": 1})),
+            &[],
+        ),
         (
             waits_with("apps", "2026-01-01T00:59:00Z", 0, json!({"NoOffers": 1})),
-            &["warning apps: /web: 2 instances waiting for 1 min: the reason"],
+            &["warning apps: /web: 2 instances waiting for 60 s: the reason"],
         ),
         (
             waits("apps", old, cpus()),

@@ -214,7 +214,8 @@ fn state(summaries: &transom_kubernetes::SummaryReader) -> ServiceState {
         since: one.since,
         agents: one.hosts,
         message: one.message,
-        advice: "Read the task's stdout and stderr on the agent; `transom fw status` shows the others.".to_owned(),
+        advice: "Read the task's stdout and stderr on the agent; `transom fw status` shows the others."
+            .to_owned(),
     });
     let waiting = waiting.into_iter().map(|(kind, reason)| Waiting {
         name: kind.to_owned(),
